@@ -34,17 +34,12 @@ fn main() {
              (install Slurm's headers, or name slurm_version.h in {HEADER})"
         );
     }
-    println!(
-        "cargo::rustc-env=PACKHORSE_BUILT_FOR={}",
-        number.unwrap_or(0)
-    );
+    println!("cargo::rustc-env=PACKHORSE_BUILT_FOR={}", number.unwrap_or(0));
 }
 
 /// 0x180b05 for 24.11.5.
 fn number(version: &str) -> Option<u32> {
-    let mut numbers = version
-        .split(['.', '-'])
-        .map(|part| part.parse::<u32>().ok());
+    let mut numbers = version.split(['.', '-']).map(|part| part.parse::<u32>().ok());
     let (major, minor) = (numbers.next()??, numbers.next()??);
     let micro = numbers.next().flatten().unwrap_or(0);
     (major < 256 && minor < 256 && micro < 256).then_some(major << 16 | minor << 8 | micro)

@@ -146,10 +146,7 @@ pub fn csv(data: &[u8]) {
             Ok(table) => {
                 for row in table.rows {
                     let record = &data[row.record.clone()];
-                    let alone = csv::CsvSettings {
-                        header: Header::None,
-                        ..settings
-                    };
+                    let alone = csv::CsvSettings { header: Header::None, ..settings };
                     assert!(row.line > 0 && !row.words.is_empty() && row.epochs > 0);
                     if header == Header::None {
                         let again = csv::read(record, &alone).map(|table| table.rows);
@@ -172,10 +169,7 @@ pub fn csv(data: &[u8]) {
 /// Every command has a shape that can be kept and printed.
 pub fn shape(data: &[u8]) {
     let words = data.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
-    for command in [
-        Command::Line(data.to_vec()),
-        Command::Words(words.collect()),
-    ] {
+    for command in [Command::Line(data.to_vec()), Command::Words(words.collect())] {
         let draft = SignatureDraft::new(&command, &BTreeMap::new(), Path::new("/a/b"));
         let contents = vec![Some(1); draft.files().len()];
         for contents in [&[][..], &contents] {
@@ -204,12 +198,9 @@ pub fn probe(data: &[u8]) {
 /// system takes.
 pub fn grid(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    for language in [
-        GridLanguage::Yaml,
-        GridLanguage::Toml,
-        GridLanguage::Json,
-        GridLanguage::Python,
-    ] {
+    for language in
+        [GridLanguage::Yaml, GridLanguage::Toml, GridLanguage::Json, GridLanguage::Python]
+    {
         match Grid::read(&text, language, None) {
             Ok(grid) => {
                 for place in 0..grid.len().min(20) {
@@ -251,9 +242,7 @@ pub fn experiments(data: &[u8]) {
             }
             if experiments.len() <= 200 {
                 let mut written = Vec::new();
-                experiments
-                    .write_back(None, &mut written)
-                    .expect("a Vec takes all");
+                experiments.write_back(None, &mut written).expect("a Vec takes all");
                 let written =
                     String::from_utf8(written).expect("what was read as text is written as text");
                 let again = read(&written).unwrap_or_else(|error| panic!("{error}\n{written}"));

@@ -16,11 +16,8 @@ use crate::setup::show;
 use crate::slurm;
 
 /// The shells that there are completions for.
-const SHELLS: [(&str, &str); 3] = [
-    ("bash", "packhorse.bash"),
-    ("zsh", "_packhorse"),
-    ("fish", "packhorse.fish"),
-];
+const SHELLS: [(&str, &str); 3] =
+    [("bash", "packhorse.bash"), ("zsh", "_packhorse"), ("fish", "packhorse.fish")];
 
 /// Makes a wheel, and a tarball with the binary, its manual pages and completions, and the
 /// plugins for Slurm.
@@ -30,13 +27,7 @@ pub fn run() -> Result<ExitCode> {
         fs_err::remove_dir_all(&dist)?;
     }
     fs_err::create_dir_all(&dist)?;
-    done(cargo().args([
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "packhorse-cli",
-    ]))?;
+    done(cargo().args(["build", "--release", "--locked", "--package", "packhorse-cli"]))?;
     done(&mut maturin(&builder_ready()?, "release", &dist))?;
     let plugins = plugins()?;
     tarball(&target()?.join("release/packhorse"), &dist, &plugins)?;
@@ -54,13 +45,7 @@ fn plugins() -> Result<Vec<(String, PathBuf)>> {
     for version in slurm::versions() {
         let folder = target()?.join("plugins").join(&version);
         let mut build = cargo();
-        build.args([
-            "build",
-            "--release",
-            "--locked",
-            "--package",
-            "packhorse-spank",
-        ]);
+        build.args(["build", "--release", "--locked", "--package", "packhorse-spank"]);
         build.arg("--target-dir").arg(&folder);
         done(build.env("PACKHORSE_SLURM_VERSION", &version))?;
         plugins.push((version, folder.join("release/libpackhorse_spank.so")));
@@ -90,17 +75,11 @@ fn tarball(built: &Path, dist: &Path, plugins: &[(String, PathBuf)]) -> Result<P
     for original in ["simple_gpu_scheduler", "simple_hypersearch"] {
         symlink("packhorse", folder.join("bin").join(original))?;
     }
-    done(
-        Command::new(&binary)
-            .arg("man")
-            .arg(folder.join("man/man1")),
-    )?;
+    done(Command::new(&binary).arg("man").arg(folder.join("man/man1")))?;
     let completions = folder.join("completions");
     fs_err::create_dir_all(&completions)?;
     for (shell, file) in SHELLS {
-        let output = Command::new(&binary)
-            .args(["completions", shell])
-            .output()?;
+        let output = Command::new(&binary).args(["completions", shell]).output()?;
         if !output.status.success() {
             bail!("no completions for {shell}: {}", output.status);
         }
@@ -112,13 +91,7 @@ fn tarball(built: &Path, dist: &Path, plugins: &[(String, PathBuf)]) -> Result<P
     let archive = dist.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
     // The same files give the same archive, whoever makes it.
-    tar.args([
-        "--create",
-        "--gzip",
-        "--sort=name",
-        "--owner=0",
-        "--group=0",
-    ]);
+    tar.args(["--create", "--gzip", "--sort=name", "--owner=0", "--group=0"]);
     tar.args(["--numeric-owner", "--mtime=1980-01-01", "--file"]);
     done(tar.arg(&archive).arg("--directory").arg(dist).arg(&name))?;
     fs_err::remove_dir_all(&folder)?;
@@ -190,14 +163,7 @@ mod tests {
         ] {
             assert!(files.contains(file), "{file}: {list}");
         }
-        let kinds = [
-            "LICENSE-",
-            "README.md",
-            "bin/",
-            "completions/",
-            "man/man1/",
-            "slurm/",
-        ];
+        let kinds = ["LICENSE-", "README.md", "bin/", "completions/", "man/man1/", "slurm/"];
         let is_known = |file: &&str| kinds.iter().any(|kind| file.starts_with(kind));
         assert!(files.iter().all(is_known), "{list}");
 
@@ -206,10 +172,7 @@ mod tests {
         done(tar.arg("--directory").arg(folder.path())).unwrap();
         let bin = folder.path().join(root).join("bin");
         let version = said(Command::new(bin.join("packhorse")).arg("--version"));
-        assert_eq!(
-            version,
-            format!("packhorse {}\n", env!("CARGO_PKG_VERSION"))
-        );
+        assert_eq!(version, format!("packhorse {}\n", env!("CARGO_PKG_VERSION")));
         let mut search = Command::new(bin.join("simple_hypersearch"));
         let combinations = said(search.args(["train {lr}", "-p", "lr", "1", "2"]));
         let lines: BTreeSet<&str> = combinations.lines().collect();

@@ -16,9 +16,7 @@ pub fn workspace() -> &'static Path {
 pub fn target() -> Result<PathBuf> {
     let exe = env::current_exe().context("cannot tell where xtask itself is")?;
     let target = exe.ancestors().nth(2);
-    Ok(target
-        .with_context(|| format!("{} is in no target folder", exe.display()))?
-        .to_owned())
+    Ok(target.with_context(|| format!("{} is in no target folder", exe.display()))?.to_owned())
 }
 
 /// The cargo that runs us, in the workspace's root.

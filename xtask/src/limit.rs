@@ -33,10 +33,7 @@ unsafe extern "C" {
 
 /// Runs the command `count` times, `slots` at a time.
 pub fn run(args: &LimitArgs) -> Result<ExitCode> {
-    let words = args
-        .command
-        .iter()
-        .map(|word| CString::new(word.as_bytes()));
+    let words = args.command.iter().map(|word| CString::new(word.as_bytes()));
     let words: Vec<CString> = words.collect::<Result<_, _>>()?;
     let pointers = words.iter().map(|word| word.as_ptr().cast_mut());
     let command: Vec<*mut c_char> = pointers.chain([ptr::null_mut()]).collect();

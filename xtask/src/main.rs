@@ -1,9 +1,6 @@
 //! What developers of Packhorse run: `cargo xtask test`, `bench` and `docs`.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "a developer's tool talks to its terminal"
-)]
+#![expect(clippy::print_stdout, reason = "a developer's tool talks to its terminal")]
 
 use std::process::ExitCode;
 

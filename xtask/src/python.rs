@@ -56,13 +56,7 @@ impl PythonTests {
         for index in 0..2 {
             state.device(&FakeDevice::new(index));
         }
-        Ok(Self {
-            builder,
-            venvs,
-            wheels,
-            wheels_by_pip,
-            machine,
-        })
+        Ok(Self { builder, venvs, wheels, wheels_by_pip, machine })
     }
 
     /// Builds the wheel, and installs and tests it in each environment.
@@ -73,11 +67,8 @@ impl PythonTests {
         let mut steps = vec![wheel, pip_wheel(&self.builder, &self.wheels_by_pip)];
         for (number, venv) in self.venvs.iter().enumerate() {
             // The newest Python has what `pip install .` makes.
-            let wheels = if number + 1 == self.venvs.len() {
-                &self.wheels_by_pip
-            } else {
-                &self.wheels
-            };
+            let wheels =
+                if number + 1 == self.venvs.len() { &self.wheels_by_pip } else { &self.wheels };
             steps.push(install(venv, wheels));
             let mut tests = Command::new(venv.python());
             tests.args(["-m", "pytest", "-p", "no:cacheprovider", "python/tests"]);

@@ -37,9 +37,7 @@ pub fn in_ci() -> bool {
 /// Looks a program up on the PATH.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// Makes sure that a program is installed, from this Debian package.
@@ -144,9 +142,7 @@ impl Venv {
     }
 
     fn stamp(&self) -> String {
-        [self.requirements.as_slice(), &self.alone]
-            .concat()
-            .join("\n")
+        [self.requirements.as_slice(), &self.alone].concat().join("\n")
     }
 
     fn create(&self, python: &OsStr) -> Result<()> {

@@ -41,9 +41,7 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// Makes sure that the tests can start the machine's own Slurm.
 pub fn installed() -> Result<()> {
-    let absent = PACKAGES
-        .iter()
-        .filter(|(file, _)| !Path::new(file).exists());
+    let absent = PACKAGES.iter().filter(|(file, _)| !Path::new(file).exists());
     let absent: Vec<_> = absent.map(|(_, package)| *package).collect();
     if !rustix::process::geteuid().is_root() {
         let hint = "without it the tests that start a real Slurm are left out: run as root";
@@ -58,10 +56,7 @@ pub fn installed() -> Result<()> {
 
 /// The versions of Slurm that are here: this machine's own, and the one in the folder.
 pub fn versions() -> Vec<String> {
-    let roots = [
-        Some(PathBuf::from("/")),
-        target().ok().map(|target| target.join(ROOT_24_11)),
-    ];
+    let roots = [Some(PathBuf::from("/")), target().ok().map(|target| target.join(ROOT_24_11))];
     let roots = roots.into_iter().flatten();
     roots.filter_map(|root| version_in(&root)).collect()
 }
@@ -190,10 +185,7 @@ fn mirror() -> String {
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let text = text.unwrap_or_default();
     // Lists that were never fetched say nothing.
-    let first = text
-        .lines()
-        .next()
-        .unwrap_or("http://deb.debian.org/debian");
+    let first = text.lines().next().unwrap_or("http://deb.debian.org/debian");
     first.to_owned()
 }
 
@@ -210,9 +202,7 @@ impl NoServices {
         if Path::new(POLICY).exists() && !before.exists() {
             fs_err::rename(POLICY, &before)?;
         }
-        let guard = Self {
-            before: before.exists().then_some(before),
-        };
+        let guard = Self { before: before.exists().then_some(before) };
         deny_services(Path::new(POLICY))?;
         Ok(guard)
     }

@@ -52,9 +52,7 @@ pub fn run(args: &TestArgs) -> Result<ExitCode> {
         let name = show(&step);
         heading(&name);
         let start = Instant::now();
-        let status = step
-            .status()
-            .with_context(|| format!("cannot start {name}"))?;
+        let status = step.status().with_context(|| format!("cannot start {name}"))?;
         times.push((name.clone(), start.elapsed()));
         if !status.success() {
             println!("\nfailed ({status}): {name}");
@@ -90,12 +88,7 @@ fn set_up(args: &TestArgs) -> Tools {
     if args.runner.is_empty() {
         note(PythonTests::ready().map(|ready| python = Some(ready)));
     }
-    Tools {
-        venv,
-        python,
-        nextest,
-        missing,
-    }
+    Tools { venv, python, nextest, missing }
 }
 
 fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {

@@ -109,10 +109,7 @@ fn first_failure_ends_it_with_its_exit_code() {
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(machine.steps().len(), 2);
     let text = text(&output);
-    assert!(
-        text.contains("failed (exit status: 7): cargo clippy"),
-        "{text}"
-    );
+    assert!(text.contains("failed (exit status: 7): cargo clippy"), "{text}");
     assert!(text.contains(" s  cargo fmt --all --check"), "{text}");
 }
 

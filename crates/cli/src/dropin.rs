@@ -82,22 +82,14 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
             thread_caps: Some(false),
             ..PoolSpec::default()
         },
-        source: SourceSpec::Lines {
-            files: Vec::new(),
-            null: false,
-        },
+        source: SourceSpec::Lines { files: Vec::new(), null: false },
         output: Some(OutputMode::Inherit),
         ..RunSpec::default()
     };
-    let order = Order {
-        spec,
-        settings: Settings::find()?,
-    };
+    let order = Order { spec, settings: Settings::find()? };
     let language = TaskLanguage::Lines(Separator::Newline);
     let source = Box::new(ReadTasks::new(streams, language, 0));
-    let summary = order
-        .prepare()?
-        .start(source, &mut Legacy::new(), &mut complain)?;
+    let summary = order.prepare()?.start(source, &mut Legacy::new(), &mut complain)?;
     Ok(summary.exit)
 }
 

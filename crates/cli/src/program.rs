@@ -60,11 +60,7 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
     } else {
         complain(shown.trim_end());
     }
-    if error.use_stderr() {
-        Exit::Usage
-    } else {
-        Exit::Success
-    }
+    if error.use_stderr() { Exit::Usage } else { Exit::Success }
 }
 
 /// An error with its causes, as far as it does not name them itself. Its hint

@@ -6,10 +6,7 @@ use packhorse_intake::Colour;
 pub fn size() -> (usize, usize) {
     let (columns, rows) = rustix::termios::tcgetwinsize(rustix::stdio::stdout())
         .map_or((0, 0), |size| (size.ws_col.into(), size.ws_row.into()));
-    (
-        if columns == 0 { 80 } else { columns },
-        if rows == 0 { 24 } else { rows },
-    )
+    (if columns == 0 { 80 } else { columns }, if rows == 0 { 24 } else { rows })
 }
 
 /// Whether standard output is a terminal that can be drawn on.
@@ -50,11 +47,7 @@ impl Palette {
     /// What the environment wants.
     pub fn from_env() -> Self {
         if wants_colours() && can_draw() {
-            Self {
-                good: "\x1b[32m",
-                bad: "\x1b[31m",
-                faint: "\x1b[2m",
-            }
+            Self { good: "\x1b[32m", bad: "\x1b[31m", faint: "\x1b[2m" }
         } else {
             Self::default()
         }
@@ -63,11 +56,7 @@ impl Palette {
 
 /// The text in a colour of a palette.
 pub fn paint(text: &str, colour: &str) -> String {
-    if colour.is_empty() {
-        text.to_owned()
-    } else {
-        format!("{colour}{text}\x1b[0m")
-    }
+    if colour.is_empty() { text.to_owned() } else { format!("{colour}{text}\x1b[0m") }
 }
 
 fn wants_colours() -> bool {

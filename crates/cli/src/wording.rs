@@ -145,9 +145,8 @@ pub fn metrics(metrics: &BTreeMap<String, MetricSummary>) -> String {
         return String::new();
     }
     let shown = metrics.iter().take(METRICS);
-    let mut shown: Vec<String> = shown
-        .map(|(name, summary)| format!("{name} {}", number(summary.last)))
-        .collect();
+    let mut shown: Vec<String> =
+        shown.map(|(name, summary)| format!("{name} {}", number(summary.last))).collect();
     if metrics.len() > METRICS {
         shown.push("…".to_owned());
     }
@@ -165,20 +164,11 @@ pub fn number(number: f64) -> String {
     let scientific = format!("{number:.3e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trimmed = |digits: &str| {
-        digits
-            .trim_end_matches('0')
-            .trim_end_matches('.')
-            .to_owned()
-    };
+    let trimmed = |digits: &str| digits.trim_end_matches('0').trim_end_matches('.').to_owned();
     if (-4..7).contains(&exponent) {
         let decimals = usize::try_from(3 - exponent).unwrap_or(0);
         let plain = format!("{number:.decimals$}");
-        if decimals == 0 {
-            plain
-        } else {
-            trimmed(&plain)
-        }
+        if decimals == 0 { plain } else { trimmed(&plain) }
     } else {
         format!("{}e{exponent}", trimmed(digits))
     }
@@ -220,11 +210,7 @@ mod tests {
         let short = "no file `a b`\nhint: look for it";
         assert_eq!(message(short.to_owned()), short);
         let long = format!("no {}end\nhint: \x1b[1mlook", "x".repeat(1000));
-        let wanted = format!(
-            "no {}…{}end\nhint: ␛[1mlook",
-            "x".repeat(100),
-            "x".repeat(46)
-        );
+        let wanted = format!("no {}…{}end\nhint: ␛[1mlook", "x".repeat(100), "x".repeat(46));
         assert_eq!(message(long), wanted);
     }
 

@@ -44,10 +44,7 @@ fn pool() -> Pool {
         cpu: Some(Milli(64_000)),
         ram: Some(Bytes(512 * GIB)),
     };
-    Pool {
-        nodes: vec![node],
-        slots: None,
-    }
+    Pool { nodes: vec![node], slots: None }
 }
 
 /// A number that looks random, the same for the same `number` and `salt`.
@@ -112,10 +109,7 @@ fn measure(distinct: Distinct, tasks: u32) -> Result<(Duration, Duration), PoolE
     };
     let start = cpu_time();
     for number in 1..=tasks {
-        act(
-            SchedulerEvent::Submit(submission(distinct, number)),
-            &mut running,
-        );
+        act(SchedulerEvent::Submit(submission(distinct, number)), &mut running);
     }
     let submitted = cpu_time().saturating_sub(start);
     while let Some((task, attempt)) = running.pop_front() {
@@ -132,10 +126,8 @@ fn measure(distinct: Distinct, tasks: u32) -> Result<(Duration, Duration), PoolE
 }
 
 fn main() -> Result<(), PoolError> {
-    let mut numbers: Vec<u32> = std::env::args()
-        .skip(1)
-        .filter_map(|text| text.parse().ok())
-        .collect();
+    let mut numbers: Vec<u32> =
+        std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
     if numbers.is_empty() {
         numbers = vec![10_000, 100_000];
     }
@@ -154,10 +146,8 @@ fn main() -> Result<(), PoolError> {
             // The best of three: a busy machine only ever makes it slower.
             let runs = [(); 3].map(|()| measure(distinct, tasks));
             let runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let (submit, end) = runs
-                .into_iter()
-                .min_by_key(|&(submit, end)| submit + end)
-                .unwrap_or_default();
+            let (submit, end) =
+                runs.into_iter().min_by_key(|&(submit, end)| submit + end).unwrap_or_default();
             let sum = (submit + end).as_secs_f64();
             let equal = *equal.get_or_insert(sum);
             println!(

@@ -66,10 +66,7 @@ fn pool(nodes: u32) -> Pool {
         cpu: None,
         ram: None,
     };
-    Pool {
-        nodes: (0..nodes).map(node).collect(),
-        slots: None,
-    }
+    Pool { nodes: (0..nodes).map(node).collect(), slots: None }
 }
 
 /// A number that looks random, the same for the same `number` and `salt`.
@@ -98,12 +95,7 @@ fn submission(scene: Scene, number: u32) -> Submission {
         expected: (scene == Scene::Lasting).then_some(hours),
         ..Submission::new(
             TaskId::new(RunId(1), number),
-            Request {
-                gpus,
-                memory,
-                cores,
-                ..Request::default()
-            },
+            Request { gpus, memory, cores, ..Request::default() },
         )
     }
 }
@@ -156,11 +148,7 @@ fn arguments() -> Option<(Scene, u32, u32)> {
     }
     let scene = scene.unwrap_or(Scene::Shares);
     let all = if scene == Scene::Shares { 1 } else { 128 };
-    let mut number = |default| {
-        arguments
-            .next()
-            .map_or(Some(default), |text| text.parse().ok())
-    };
+    let mut number = |default| arguments.next().map_or(Some(default), |text| text.parse().ok());
     Some((scene, number(1_000_000)?, number(all)?))
 }
 

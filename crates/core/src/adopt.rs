@@ -32,9 +32,7 @@ pub(crate) fn on_adopt(
     let since = since.min(state.now);
     let ends = EndTimes::new(Moment::new(since), record.limit, record.expected);
     let whole = is_whole(&submission.request);
-    state
-        .ledger
-        .enter(&allocation, &grants, whole, handle, ends);
+    state.ledger.enter(&allocation, &grants, whole, handle, ends);
     state.stale.touch(allocation.node);
     state.add_running(handle, attempt, since, allocation, true);
 }
@@ -71,15 +69,7 @@ fn locate(
     let mut cores: Vec<usize> = placement.cores.iter().filter_map(place).collect();
     cores.sort_unstable();
     cores.dedup();
-    let counted = Request {
-        cores: count(cores.len()),
-        ..request.clone()
-    };
-    let allocation = AttemptAllocation {
-        node,
-        devices,
-        amounts: account.needs(&counted),
-        cores,
-    };
+    let counted = Request { cores: count(cores.len()), ..request.clone() };
+    let allocation = AttemptAllocation { node, devices, amounts: account.needs(&counted), cores };
     Ok((allocation, grants))
 }

@@ -88,10 +88,7 @@ impl CoreLayout {
             .collect();
         physical.sort_by_key(|core| (core.numa, core.first));
         let threads = physical.iter().map(PhysicalCore::count);
-        Self {
-            threads: threads.max().unwrap_or(1),
-            physical,
-        }
+        Self { threads: threads.max().unwrap_or(1), physical }
     }
 
     /// Whether each has a physical core to itself.

@@ -300,10 +300,8 @@ impl DeviceLedger {
     /// When there will be room for `request`, if our attempts end when they
     /// should.
     pub(crate) fn ready(&self, request: &Request, now: Moment) -> Moment {
-        let fits = |load| {
-            self.room(load, self.outside, request)
-                .is_some_and(|room| room.fits(request))
-        };
+        let fits =
+            |load| self.room(load, self.outside, request).is_some_and(|room| room.fits(request));
         let mut load = self.load;
         let mut rest = self.tenants.iter().map(|tenant| tenant.ends.at(now)).min();
         let mut when = now;

@@ -59,9 +59,7 @@ impl Stale {
     pub(crate) fn remove_node(&mut self, node: usize) {
         let nodes = std::mem::take(&mut self.nodes).into_iter();
         let nodes = nodes.filter(|&other| other != node);
-        self.nodes = nodes
-            .map(|other| other - usize::from(other > node))
-            .collect();
+        self.nodes = nodes.map(|other| other - usize::from(other > node)).collect();
     }
 
     fn touches(&self, node: usize) -> bool {
@@ -164,11 +162,7 @@ fn find(state: &SchedulerState, task: Handle, kept: Option<&Reservation>) -> Opt
     let demand = state.queue.demand(record.class);
     let view = state.view(kept);
     let len = state.ledger.nodes.len();
-    if record.fresh {
-        view.best(demand, 0..len)
-    } else {
-        view.best(demand, state.stale.nodes(len))
-    }
+    if record.fresh { view.best(demand, 0..len) } else { view.best(demand, state.stale.nodes(len)) }
 }
 
 /// Starts those behind the holder of the reservation that do not delay it.

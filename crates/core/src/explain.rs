@@ -34,12 +34,7 @@ pub fn explain(
             TaskEnding::Interrupted => format!("{task} was interrupted"),
         });
     };
-    let explainer = Explainer {
-        state,
-        now,
-        name,
-        holders,
-    };
+    let explainer = Explainer { state, now, name, holders };
     let record = state.tasks.get(handle);
     Some(match record.status {
         TaskStatus::Running(place) => explainer.running(&state.running[place as usize]),
@@ -169,11 +164,7 @@ impl Explainer<'_> {
         if let Some(slots) = state.ledger.slots
             && !state.ledger.has_slot()
         {
-            let all = if slots == 1 {
-                "the only one is"
-            } else {
-                "all are"
-            };
+            let all = if slots == 1 { "the only one is" } else { "all are" };
             let mut text = format!(" for one of {}: {all} taken", Number(slots, "slot"));
             let longest = state.running.iter().min_by_key(|running| running.number);
             if let Some(longest) = longest {
@@ -361,11 +352,7 @@ impl Explainer<'_> {
         let mut things = self.names(&kept.spot.devices);
         things.extend(amounts(kept.needs));
         let one = kept.needs.cores <= 1 && kept.needs.busy() <= Milli::ONE;
-        let are = if things.len() == 1 && one {
-            "is"
-        } else {
-            "are"
-        };
+        let are = if things.len() == 1 && one { "is" } else { "are" };
         let mut text = format!("{} {are} kept for ", Several(&things));
         if kept.holder == asked {
             text += "it";
@@ -395,28 +382,23 @@ fn amounts(amounts: Amounts) -> impl Iterator<Item = String> {
 fn place_without_others(state: &SchedulerState, request: &Request) -> Option<Spot> {
     let ledger = &state.ledger;
     let wanted = request.gpus.devices() as usize;
-    let spots = ledger
-        .nodes
-        .iter()
-        .enumerate()
-        .filter_map(|(node, account)| {
-            let able = !account.leaving && account.needs(request).is_within(account.size);
-            let devices = ledger.devices_of(node);
-            let devices =
-                devices.filter(|(_, device)| !device.is_closed() && device.suits(request));
-            let mut devices: Vec<_> = devices
-                .map(|(index, device)| ((device.outside.memory, device.attempts()), index))
-                .collect();
-            if devices.len() < wanted || !able {
-                return None;
-            }
-            devices.sort_unstable();
-            devices.truncate(wanted);
-            let most = devices.last().map(|&(most, _)| most);
-            let mut devices: Vec<usize> = devices.into_iter().map(|(_, index)| index).collect();
-            devices.sort_unstable();
-            Some((most, Spot { node, devices }))
-        });
+    let spots = ledger.nodes.iter().enumerate().filter_map(|(node, account)| {
+        let able = !account.leaving && account.needs(request).is_within(account.size);
+        let devices = ledger.devices_of(node);
+        let devices = devices.filter(|(_, device)| !device.is_closed() && device.suits(request));
+        let mut devices: Vec<_> = devices
+            .map(|(index, device)| ((device.outside.memory, device.attempts()), index))
+            .collect();
+        if devices.len() < wanted || !able {
+            return None;
+        }
+        devices.sort_unstable();
+        devices.truncate(wanted);
+        let most = devices.last().map(|&(most, _)| most);
+        let mut devices: Vec<usize> = devices.into_iter().map(|(_, index)| index).collect();
+        devices.sort_unstable();
+        Some((most, Spot { node, devices }))
+    });
     let (_, spot) = spots.min_by_key(|&(most, _)| most)?;
     Some(spot)
 }

@@ -41,11 +41,7 @@ impl FitIndex {
 
     /// Adds the first of `class`, which has the place `key` in line.
     pub(crate) fn insert(&mut self, key: QueueKey, class: ClassId, needs: NeededAmounts) {
-        let head = Node {
-            start: key,
-            least: needs,
-            below: Below::Head(class),
-        };
+        let head = Node { start: key, least: needs, below: Below::Head(class) };
         self.root = Some(match self.root.take() {
             None => head,
             Some(mut root) => match root.insert(head) {
@@ -88,11 +84,8 @@ impl FitIndex {
 impl Node {
     /// Over `nodes`, of which there is at least one.
     fn new(nodes: Vec<Self>) -> Self {
-        let mut node = Self {
-            start: nodes[0].start,
-            least: nodes[0].least,
-            below: Below::Nodes(nodes),
-        };
+        let mut node =
+            Self { start: nodes[0].start, least: nodes[0].least, below: Below::Nodes(nodes) };
         node.measure();
         node
     }
@@ -117,11 +110,7 @@ impl Node {
             return None;
         }
         // Most come to the end of the line: what is in front stays full.
-        let from = if place + 2 == nodes.len() {
-            place + 1
-        } else {
-            CHILDREN / 2
-        };
+        let from = if place + 2 == nodes.len() { place + 1 } else { CHILDREN / 2 };
         let second = Self::new(nodes.split_off(from));
         self.measure();
         Some(second)
@@ -185,10 +174,7 @@ mod tests {
 
     impl Lcg {
         fn below(&mut self, below: u64) -> u64 {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(11);
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
             (self.0 >> 33) % below
         }
     }
@@ -212,15 +198,9 @@ mod tests {
     fn rooms(random: &mut Lcg) -> Rooms {
         let mut rooms = Rooms::default();
         for _ in 0..=random.below(3) {
-            let free = Amounts {
-                cores: 0,
-                cpu: 0,
-                ram: random.below(300),
-            };
-            let devices = (0..random.below(3)).map(|_| DeviceRoom {
-                share: Milli(1000),
-                memory: Bytes(random.below(300)),
-            });
+            let free = Amounts { cores: 0, cpu: 0, ram: random.below(300) };
+            let devices = (0..random.below(3))
+                .map(|_| DeviceRoom { share: Milli(1000), memory: Bytes(random.below(300)) });
             let devices: Vec<DeviceRoom> = devices.collect();
             let gpus = GpuRequest::Share(Milli(0));
             rooms.add_machine(u64::MAX, free, gpus, devices.into_iter());
@@ -243,9 +223,8 @@ mod tests {
                 index.insert(key, class, needs);
                 slow.insert(key, head);
             } else if let Some((&first, _)) = slow.first_key_value() {
-                let some = slow
-                    .keys()
-                    .nth(usize::try_from(random.below(slow.len() as u64)).unwrap_or(0));
+                let some =
+                    slow.keys().nth(usize::try_from(random.below(slow.len() as u64)).unwrap_or(0));
                 let key = some.copied().filter(|_| number % 3 == 0).unwrap_or(first);
                 index.remove(key);
                 slow.remove(&key);

@@ -204,11 +204,7 @@ impl RequestMix {
 
     /// How often a kind will come.
     fn count(&self, kind: &RequestKind) -> u64 {
-        if self.more_to_come {
-            kind.seen
-        } else {
-            kind.waiting
-        }
+        if self.more_to_come { kind.seen } else { kind.waiting }
     }
 }
 
@@ -534,18 +530,12 @@ mod tests {
             cpu: None,
             ram: None,
         };
-        let pool = Pool {
-            nodes: vec![node],
-            slots: None,
-        };
+        let pool = Pool { nodes: vec![node], slots: None };
         Ledger::new(&pool, None)
     }
 
     fn share(milli: u32) -> Request {
-        Request {
-            gpus: GpuRequest::Share(Milli(milli)),
-            ..Request::default()
-        }
+        Request { gpus: GpuRequest::Share(Milli(milli)), ..Request::default() }
     }
 
     #[test]

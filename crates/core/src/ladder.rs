@@ -87,10 +87,7 @@ fn more_memory(
         let half_more = promised.0.saturating_add(promised.0 / 2);
         let seen = peak.0.saturating_add(peak.0 / 4);
         let memory = round_up(Bytes(half_more.max(seen)));
-        let more = Request {
-            memory: MemoryRequest::Bytes(memory),
-            ..request.clone()
-        };
+        let more = Request { memory: MemoryRequest::Bytes(memory), ..request.clone() };
         let devices = state.ledger.devices.iter();
         let devices = devices.filter(|device| request.models.contains(device.model));
         let largest = devices.map(|device| device.capacity).max();
@@ -118,11 +115,7 @@ fn more_memory(
             Some(Bytes(0)) | None => request.device_memory,
             Some(_) => request.device_memory.max(peak),
         };
-        let alone = Request {
-            memory: MemoryRequest::Whole,
-            device_memory,
-            ..request.clone()
-        };
+        let alone = Request { memory: MemoryRequest::Whole, device_memory, ..request.clone() };
         return possible(alone).map(|request| (RetryReason::Alone, request));
     }
     let above = least.filter(|&capacity| capacity > Bytes(0))?;

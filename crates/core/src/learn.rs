@@ -24,9 +24,8 @@ const STEP: Bytes = Bytes(64 << 20);
 pub fn reservation<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Option<Bytes> {
     samples.clone().find(|sample| is_over(sample))?;
     let peak = high(samples.clone().map(|sample| sample.peak.0))?;
-    let margin = margin(peak, samples.clone().count())
-        .max(error(samples, peak))
-        .max(LEAST_MARGIN.0);
+    let margin =
+        margin(peak, samples.clone().count()).max(error(samples, peak)).max(LEAST_MARGIN.0);
     Some(round_up(Bytes(peak.saturating_add(margin))))
 }
 
@@ -71,11 +70,7 @@ fn high(values: impl Iterator<Item = u64>) -> Option<u64> {
     let mut values: Vec<u64> = values.collect();
     let last = values.len().checked_sub(1)?;
     values.sort_unstable();
-    let above = if values.len() < FEW {
-        0
-    } else {
-        values.len() / 20
-    };
+    let above = if values.len() < FEW { 0 } else { values.len() / 20 };
     Some(values[last - above])
 }
 
@@ -108,10 +103,7 @@ mod tests {
     };
 
     fn peaks(mebibytes: impl IntoIterator<Item = u64>) -> Vec<LearnedPeak> {
-        let sample = |peak| LearnedPeak {
-            peak: Bytes(peak * MIB),
-            ..SAMPLE
-        };
+        let sample = |peak| LearnedPeak { peak: Bytes(peak * MIB), ..SAMPLE };
         mebibytes.into_iter().map(sample).collect()
     }
 
@@ -156,10 +148,7 @@ mod tests {
         seen.push(50_000);
         assert_eq!(reserved(&peaks(seen.clone())), 1088);
         seen.push(40_000);
-        assert!(
-            reserved(&peaks(seen)) > 40_000,
-            "two of twenty-one are more"
-        );
+        assert!(reserved(&peaks(seen)) > 40_000, "two of twenty-one are more");
     }
 
     #[test]

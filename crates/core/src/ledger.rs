@@ -113,9 +113,7 @@ impl Amounts {
 
     /// All of them together.
     pub(crate) fn sum(amounts: impl Iterator<Item = Self>) -> Self {
-        amounts.fold(Self::default(), |sum, more| {
-            sum.zip(more, u64::saturating_add)
-        })
+        amounts.fold(Self::default(), |sum, more| sum.zip(more, u64::saturating_add))
     }
 
     /// How much of each is lacking in `free`.
@@ -130,10 +128,7 @@ impl Amounts {
 
     /// The same, of what is `lacking` only.
     pub(crate) fn where_lacking(self, lacking: Self) -> Self {
-        self.zip(
-            lacking,
-            |amount, lacking| if lacking > 0 { amount } else { 0 },
-        )
+        self.zip(lacking, |amount, lacking| if lacking > 0 { amount } else { 0 })
     }
 }
 
@@ -197,11 +192,8 @@ impl NodeLedger {
             return now;
         }
         let mut used = self.used;
-        let mut guests: Vec<(Moment, Amounts)> = self
-            .guests
-            .iter()
-            .map(|guest| (guest.ends.at(now), guest.amounts))
-            .collect();
+        let mut guests: Vec<(Moment, Amounts)> =
+            self.guests.iter().map(|guest| (guest.ends.at(now), guest.amounts)).collect();
         guests.sort_unstable();
         for (end, amounts) in guests {
             used = used.beyond(amounts);
@@ -246,9 +238,7 @@ impl Ledger {
     pub(crate) fn add_device(&mut self, node: usize, spec: &DeviceSpec) -> usize {
         let account = &mut self.nodes[node];
         let cores = &account.cores;
-        let near = account
-            .layout
-            .with(|core| spec.near_cores.contains(&cores[core]));
+        let near = account.layout.with(|core| spec.near_cores.contains(&cores[core]));
         let place = account.devices.end;
         account.devices.end += 1;
         for later in &mut self.nodes[node + 1..] {
@@ -341,12 +331,8 @@ impl Ledger {
             memory: device.promise(request),
         });
         let grants: Vec<Granted> = grants.collect();
-        let allocation = AttemptAllocation {
-            node: spot.node,
-            devices: spot.devices,
-            cores,
-            amounts,
-        };
+        let allocation =
+            AttemptAllocation { node: spot.node, devices: spot.devices, cores, amounts };
         self.enter(&allocation, &grants, is_whole(request), task, ends);
         allocation
     }
@@ -362,11 +348,7 @@ impl Ledger {
         ends: EndTimes,
     ) {
         let amounts = allocation.amounts;
-        let guest = Guest {
-            task,
-            amounts,
-            ends,
-        };
+        let guest = Guest { task, amounts, ends };
         self.nodes[allocation.node].enter(guest, &allocation.cores);
         for (&device, granted) in allocation.devices.iter().zip(grants) {
             self.devices[device].enter(Tenant {
@@ -396,11 +378,7 @@ impl Ledger {
         let granted = |&device: &usize| {
             let device = &self.devices[device];
             let tenant = device.tenants.iter().find(|tenant| tenant.task == task)?;
-            Some(Granted {
-                device: device.id,
-                share: tenant.share,
-                memory: tenant.promised,
-            })
+            Some(Granted { device: device.id, share: tenant.share, memory: tenant.promised })
         };
         Placement {
             node: node.id,

@@ -33,9 +33,7 @@ impl NeededAmounts {
 
     /// The smaller of both, of each thing.
     pub(crate) fn least(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|thing| {
-            self.0[thing].min(other.0[thing])
-        }))
+        Self(std::array::from_fn(|thing| self.0[thing].min(other.0[thing])))
     }
 }
 

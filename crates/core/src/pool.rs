@@ -45,11 +45,7 @@ pub struct CoreSpec {
 impl CoreSpec {
     /// One that is a whole physical core, on a machine with one part.
     pub const fn whole(id: CoreId) -> Self {
-        Self {
-            id,
-            physical: id.0,
-            numa: 0,
-        }
+        Self { id, physical: id.0, numa: 0 }
     }
 }
 
@@ -179,10 +175,7 @@ impl DeviceSpec {
     /// The same for one device.
     pub(crate) fn validate(&self) -> Result<(), PoolError> {
         if self.model >= 64 {
-            return Err(PoolError::TooManyModels {
-                device: self.id,
-                model: self.model,
-            });
+            return Err(PoolError::TooManyModels { device: self.id, model: self.model });
         }
         Ok(())
     }

@@ -222,9 +222,7 @@ impl TaskQueue {
 
     /// The families of those who wait.
     pub(crate) fn families(&self) -> impl Iterator<Item = &ClassFamily> {
-        self.families
-            .iter()
-            .filter(|family| !family.index.is_empty())
+        self.families.iter().filter(|family| !family.index.is_empty())
     }
 
     /// The same, to change what is known of them.
@@ -275,11 +273,7 @@ mod tests {
     fn demand(gpus: GpuRequest, ram: u64) -> Demand {
         let unknown = Length::new(None);
         Demand {
-            request: Request {
-                gpus,
-                ram: Bytes(ram),
-                ..Request::default()
-            },
+            request: Request { gpus, ram: Bytes(ram), ..Request::default() },
             bound: Bound::new(unknown, unknown),
         }
     }

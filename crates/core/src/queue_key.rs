@@ -49,11 +49,7 @@ impl QueueKey {
         let ahead = ageing.map_or(1, |ageing| micros(ageing) / 2);
         let change = i64::from(self.batch & 1) - i64::from(probe);
         let rank = unsortable(self.rank) + change * ahead;
-        Self {
-            batch: self.batch & !1 | u32::from(probe),
-            rank: sortable(rank),
-            ..self
-        }
+        Self { batch: self.batch & !1 | u32::from(probe), rank: sortable(rank), ..self }
     }
 
     /// The same as numbers: comparing those is several times faster than
@@ -126,10 +122,7 @@ mod tests {
     fn waiting_makes_up_for_priority() {
         let early = order(0, 5, Some(60), 0, 1);
         assert!(order(0, 0, Some(60), 299, 2) < early);
-        assert!(
-            order(0, 0, Some(60), 300, 2) > early,
-            "it has waited for five minutes"
-        );
+        assert!(order(0, 0, Some(60), 300, 2) > early, "it has waited for five minutes");
         assert!(order(0, 0, None, 300, 2) < early);
     }
 

@@ -19,9 +19,7 @@ pub(crate) fn refresh(state: &mut SchedulerState) {
     for family in state.queue.families_mut() {
         if family.reached != ledger.changes {
             family.reached = ledger.changes;
-            family.reach = of(ledger, &family.request, |device| {
-                device.reach(&family.request)
-            });
+            family.reach = of(ledger, &family.request, |device| device.reach(&family.request));
         }
     }
 }
@@ -29,9 +27,7 @@ pub(crate) fn refresh(state: &mut SchedulerState) {
 /// The first in line that could start if nothing of ours were running, and other runs
 /// made room for it.
 pub(crate) fn first(state: &SchedulerState) -> Option<Handle> {
-    state
-        .queue
-        .first_of(|family| family.index.first(&family.reach))
+    state.queue.first_of(|family| family.index.first(&family.reach))
 }
 
 /// Whether none of those who wait could start even if nobody's processes were

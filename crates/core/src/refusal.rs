@@ -114,11 +114,7 @@ fn largest(most: Bytes) -> String {
 }
 
 fn hint(most_gpus: u32) -> &'static str {
-    if most_gpus == 0 {
-        "\nhint: ask for 0 GPUs, or name the GPUs to use"
-    } else {
-        ""
-    }
+    if most_gpus == 0 { "\nhint: ask for 0 GPUs, or name the GPUs to use" } else { "" }
 }
 
 /// Whether it asks for an amount of GPU that can be given.
@@ -166,37 +162,19 @@ pub(crate) fn impossible(ledger: &Ledger, request: &Request) -> Option<RefusalRe
     let sizes = sizes.fold(Amounts::default(), |most, size| most.zip(size, u64::max));
     let lacking = needs.beyond(sizes);
     Some(if u64::from(wanted) > gpus {
-        RefusalReason::TooManyGpus {
-            wanted,
-            most_gpus: small(gpus),
-        }
+        RefusalReason::TooManyGpus { wanted, most_gpus: small(gpus) }
     } else if wanted > 0 && best == 0 {
         unsuitable(ledger, request)
     } else if wanted > best {
-        RefusalReason::TooFewSuitableGpus {
-            wanted,
-            most_gpus: best,
-        }
+        RefusalReason::TooFewSuitableGpus { wanted, most_gpus: best }
     } else if lacking.cores > 0 {
-        RefusalReason::TooManyCores {
-            wanted: request.cores,
-            most_cores: small(sizes.cores),
-        }
+        RefusalReason::TooManyCores { wanted: request.cores, most_cores: small(sizes.cores) }
     } else if lacking.cpu > 0 {
-        RefusalReason::TooMuchCpu {
-            wanted: needs.busy(),
-            most: sizes.busy(),
-        }
+        RefusalReason::TooMuchCpu { wanted: needs.busy(), most: sizes.busy() }
     } else if lacking.ram > 0 {
-        RefusalReason::TooMuchRam {
-            wanted: request.ram,
-            most: Bytes(sizes.ram),
-        }
+        RefusalReason::TooMuchRam { wanted: request.ram, most: Bytes(sizes.ram) }
     } else if request.cpu == Milli(0) && request.ram == Bytes(0) {
-        RefusalReason::NoNodeHasBoth {
-            devices: wanted,
-            cores: request.cores,
-        }
+        RefusalReason::NoNodeHasBoth { devices: wanted, cores: request.cores }
     } else {
         RefusalReason::NoNodeHasAll
     })
@@ -207,10 +185,8 @@ fn unsuitable(ledger: &Ledger, request: &Request) -> RefusalReason {
     let models = ledger.devices.iter().filter(|device| !device.leaving);
     let mut models = models.filter(|device| request.models.contains(device.model));
     let largest = models.by_ref().map(|device| device.capacity).max();
-    largest.map_or(RefusalReason::NoSuchModel, |most| {
-        RefusalReason::TooMuchMemory {
-            wanted: memory_of(request).max(request.device_memory),
-            most,
-        }
+    largest.map_or(RefusalReason::NoSuchModel, |most| RefusalReason::TooMuchMemory {
+        wanted: memory_of(request).max(request.device_memory),
+        most,
     })
 }

@@ -127,11 +127,7 @@ impl Reservation {
 impl KeptRoom {
     /// What has to be left for `request`.
     fn of(request: &Request) -> Self {
-        Self {
-            share: request.gpus.share(),
-            memory: memory_of(request),
-            whole: is_whole(request),
-        }
+        Self { share: request.gpus.share(), memory: memory_of(request), whole: is_whole(request) }
     }
 }
 
@@ -167,10 +163,7 @@ impl Slack {
                 )?))
             }
         };
-        Some(Self {
-            share: Milli(u32::try_from(share).unwrap_or(u32::MAX)),
-            memory,
-        })
+        Some(Self { share: Milli(u32::try_from(share).unwrap_or(u32::MAX)), memory })
     }
 
     /// How much of `room` is left for a task like `request`. `None` if it may not use the

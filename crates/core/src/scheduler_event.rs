@@ -194,11 +194,7 @@ impl Outside {
         if !self.yields || self.attempts != 1 {
             return Self::default();
         }
-        Self {
-            memory: self.runs,
-            share: self.share,
-            ..Self::default()
-        }
+        Self { memory: self.runs, share: self.share, ..Self::default() }
     }
 
     /// What is left when the other runs have made room, if they do.

@@ -60,9 +60,7 @@ fn by_enumeration(lacking: u64, items: impl Iterator<Item = u64>) -> Option<u64>
         }
         len *= 2;
     }
-    let rooms = sums[..len]
-        .iter()
-        .filter_map(|sum| sum.checked_sub(lacking));
+    let rooms = sums[..len].iter().filter_map(|sum| sum.checked_sub(lacking));
     rooms.min()
 }
 
@@ -137,9 +135,7 @@ mod tests {
     fn it_is_the_smallest_over_all_subsets() {
         let mut random = 7_u64;
         let mut next = |below: u64| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(11);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
             (random >> 33) % below
         };
         for _ in 0..2000 {
@@ -161,9 +157,7 @@ mod tests {
     fn of_odd_amounts_a_little_less_is_given_out_but_never_more() {
         let mut random = 3_u64;
         let mut next = |below: u64| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(11);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
             (random >> 11) % below
         };
         let mut given = 0;

@@ -38,44 +38,30 @@ pub fn step(
     state.now = state.now.max(now);
     match event {
         SchedulerEvent::Submit(submission) => on_submit(state, &submission, effects),
-        SchedulerEvent::Adopt {
-            submission,
-            attempt,
-            placement,
-            since,
-        } => on_adopt(state, &submission, attempt, &placement, since, effects),
-        SchedulerEvent::Ended {
-            task,
-            attempt,
-            outcome,
-            cause,
-        } => on_ended(state, (task, attempt), outcome, cause, effects),
-        SchedulerEvent::Observed {
-            task,
-            attempt,
-            device,
-            memory,
-        } => on_observed(state, (task, attempt), device, memory),
-        SchedulerEvent::Promised {
-            task,
-            attempt,
-            memory,
-        } => on_promised(state, (task, attempt), memory),
-        SchedulerEvent::Outside { device, held } => change(state, device, |device| {
-            std::mem::replace(&mut device.outside, held) != held
-        }),
-        SchedulerEvent::Drain(device) => change(state, device, |device| {
-            !std::mem::replace(&mut device.drained, true)
-        }),
-        SchedulerEvent::Restore(device) => change(state, device, |device| {
-            std::mem::replace(&mut device.drained, false)
-        }),
-        SchedulerEvent::Revise {
-            task,
-            request,
-            expected,
-            probe,
-        } => on_revise(state, task, request, expected, probe),
+        SchedulerEvent::Adopt { submission, attempt, placement, since } => {
+            on_adopt(state, &submission, attempt, &placement, since, effects)
+        }
+        SchedulerEvent::Ended { task, attempt, outcome, cause } => {
+            on_ended(state, (task, attempt), outcome, cause, effects)
+        }
+        SchedulerEvent::Observed { task, attempt, device, memory } => {
+            on_observed(state, (task, attempt), device, memory)
+        }
+        SchedulerEvent::Promised { task, attempt, memory } => {
+            on_promised(state, (task, attempt), memory)
+        }
+        SchedulerEvent::Outside { device, held } => {
+            change(state, device, |device| std::mem::replace(&mut device.outside, held) != held)
+        }
+        SchedulerEvent::Drain(device) => {
+            change(state, device, |device| !std::mem::replace(&mut device.drained, true))
+        }
+        SchedulerEvent::Restore(device) => {
+            change(state, device, |device| std::mem::replace(&mut device.drained, false))
+        }
+        SchedulerEvent::Revise { task, request, expected, probe } => {
+            on_revise(state, task, request, expected, probe)
+        }
         SchedulerEvent::Cancel(task) => on_cancel(state, task, effects),
         SchedulerEvent::Hold => state.held = true,
         SchedulerEvent::Unhold => state.held = false,
@@ -105,11 +91,7 @@ fn on_submit(state: &mut SchedulerState, submission: &Submission, effects: &mut 
     if let Some(outcome) = doomed(state, &submission.after) {
         state.submitted += 1;
         state.finished.record(task, outcome.into());
-        effects.push(Effect::Finished {
-            task,
-            attempts: 0,
-            outcome,
-        });
+        effects.push(Effect::Finished { task, attempts: 0, outcome });
         return;
     }
     let handle = record(state, submission);
@@ -348,10 +330,7 @@ fn on_cancel(state: &mut SchedulerState, task: TaskId, effects: &mut Vec<Effect>
             let running = &mut state.running[place as usize];
             if !running.stopping {
                 running.stopping = true;
-                effects.push(Effect::Stop {
-                    task,
-                    attempt: running.attempt,
-                });
+                effects.push(Effect::Stop { task, attempt: running.attempt });
             }
         }
         TaskStatus::Waiting => {
@@ -418,11 +397,7 @@ fn finish(state: &mut SchedulerState, task: Handle, outcome: Outcome, effects: &
     let mut current = Some((task, outcome));
     while let Some((task, outcome)) = current {
         let record = state.tasks.get(task);
-        effects.push(Effect::Finished {
-            task: record.id,
-            attempts: record.attempts,
-            outcome,
-        });
+        effects.push(Effect::Finished { task: record.id, attempts: record.attempts, outcome });
         let class = record.class;
         if !matches!(record.status, TaskStatus::Running(_)) {
             let request = &state.queue.demand(class).request;

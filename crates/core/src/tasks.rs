@@ -105,8 +105,6 @@ impl Tasks {
 
     /// Every task with its handle, in no order that means anything.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &TaskRecord)> {
-        self.by_id
-            .values()
-            .map(|&handle| (handle, self.get(handle)))
+        self.by_id.values().map(|&handle| (handle, self.get(handle)))
     }
 }

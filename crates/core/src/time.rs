@@ -82,19 +82,13 @@ impl Bound {
 
 impl EndTimes {
     pub(crate) fn new(since: Moment, limit: Length, expected: Length) -> Self {
-        Self {
-            expected: since.plus(limit.min(expected)),
-            limit: since.plus(limit),
-        }
+        Self { expected: since.plus(limit.min(expected)), limit: since.plus(limit) }
     }
 
     /// When it ends, as it looks at `now`. One that took longer than expected
     /// will need its whole limit, for all we know.
     pub(crate) fn at(self, now: Moment) -> Moment {
-        [self.expected, self.limit]
-            .into_iter()
-            .find(|&end| end >= now)
-            .unwrap_or(Moment::NEVER)
+        [self.expected, self.limit].into_iter().find(|&end| end >= now).unwrap_or(Moment::NEVER)
     }
 }
 
@@ -120,10 +114,7 @@ mod tests {
             distinct.insert(Bound::new(length(nanos), Length::UNKNOWN).0.0);
         }
         assert!(distinct.len() < 100);
-        assert_eq!(
-            Bound::new(length(96), length(32)),
-            Bound::new(length(32), length(96))
-        );
+        assert_eq!(Bound::new(length(96), length(32)), Bound::new(length(32), length(96)));
         let unknown = Bound::new(Length::UNKNOWN, Length::UNKNOWN);
         assert_eq!(unknown.0, Length::UNKNOWN);
     }

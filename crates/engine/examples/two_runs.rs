@@ -116,10 +116,7 @@ fn engine() -> Engine {
         model: "pretended".into(),
     });
     Engine::new(EngineSettings {
-        pool: Pool {
-            nodes: vec![node],
-            slots: None,
-        },
+        pool: Pool { nodes: vec![node], slots: None },
         scheduler: SchedulerSettings::default(),
         devices: info.collect(),
         sampled: false,

@@ -358,13 +358,7 @@ impl Engine {
         let Some(arrival) = self.hold_back(arrival) else {
             return;
         };
-        let Arrival {
-            id,
-            mut task,
-            after,
-            place,
-            kind,
-        } = arrival;
+        let Arrival { id, mut task, after, place, kind } = arrival;
         let Some(run) = self.runs.get(&id.run) else {
             return;
         };
@@ -410,8 +404,5 @@ impl Engine {
 fn arrival_place(arrivals: &mut u64, now: ClockReading, numbers: u64) -> ArrivalPlace {
     let number = *arrivals;
     *arrivals += numbers;
-    ArrivalPlace {
-        at: now.monotonic,
-        number,
-    }
+    ArrivalPlace { at: now.monotonic, number }
 }

@@ -20,20 +20,14 @@ impl Engine {
         match event {
             ProcessEvent::Started { task, attempt } => self.attempt_started(task, attempt),
             ProcessEvent::Ended(end) => self.attempt_over(end),
-            ProcessEvent::Output {
-                task,
-                stream,
-                bytes,
-            } => {
+            ProcessEvent::Output { task, stream, bytes } => {
                 for line in self.output.push(task, stream, &bytes) {
                     self.tell(line);
                 }
             }
-            ProcessEvent::Metrics {
-                task,
-                attempt,
-                lines,
-            } => self.metrics_printed(task, attempt, lines),
+            ProcessEvent::Metrics { task, attempt, lines } => {
+                self.metrics_printed(task, attempt, lines)
+            }
             ProcessEvent::WrongMetrics { task, message } => self.wrong_metrics(task, message),
             ProcessEvent::Trouble { task, message } => self.warn(Some(task), message),
             // A client that is killed while it computes would take its MPS server with it.
@@ -68,20 +62,11 @@ impl Engine {
         // The end that caused the step, if the effect is about the same task.
         let of = |task: TaskId| ended.filter(|ended| ended.end.task == task);
         match effect {
-            Effect::Start {
-                task,
-                attempt,
-                placement,
-                time_limit,
-            } => self.start_attempt(task, attempt, placement, time_limit),
+            Effect::Start { task, attempt, placement, time_limit } => {
+                self.start_attempt(task, attempt, placement, time_limit)
+            }
             Effect::Stop { task, .. } => self.stop_attempt(task, StopMode::Terminate),
-            Effect::Retrying {
-                task,
-                outcome,
-                why,
-                left,
-                ..
-            } => {
+            Effect::Retrying { task, outcome, why, left, .. } => {
                 let Some(ended) = of(task).filter(|_| self.tasks.contains_key(&task)) else {
                     return;
                 };
@@ -94,13 +79,8 @@ impl Engine {
                 }
                 let note = again(why, ended);
                 let place = self.record_end(ended, note.as_deref(), Some(why));
-                let retrying = EventKind::Retrying {
-                    task,
-                    attempt: ended.end.attempt,
-                    outcome,
-                    note,
-                    left,
-                };
+                let retrying =
+                    EventKind::Retrying { task, attempt: ended.end.attempt, outcome, note, left };
                 self.tell_after(place, retrying);
             }
             Effect::Finished { task, outcome, .. } => {
@@ -223,13 +203,8 @@ impl Engine {
         }));
         let run = self.runs.get(&id.run);
         if run.is_some_and(|run| run.setup.output != OutputMode::Inherit) {
-            let started = EventKind::Started {
-                task: id,
-                attempt: number,
-                command,
-                gpus,
-                node: None,
-            };
+            let started =
+                EventKind::Started { task: id, attempt: number, command, gpus, node: None };
             self.tell_after(place, started);
         }
         self.evict_if_drained(id);

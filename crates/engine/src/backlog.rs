@@ -68,11 +68,7 @@ impl Backlog {
     /// over.
     pub(crate) fn room(&self, live: u64) -> usize {
         let live = usize::try_from(live).unwrap_or(usize::MAX);
-        if self.stored == 0 && self.bytes < MOST_BYTES && live < FEW {
-            MOST - live
-        } else {
-            0
-        }
+        if self.stored == 0 && self.bytes < MOST_BYTES && live < FEW { MOST - live } else { 0 }
     }
 
     /// Tasks arrive, the first of which has the number `first` in its run.
@@ -81,11 +77,7 @@ impl Backlog {
             self.groups.clear();
         }
         // Only tasks that wait in the store are asked for later.
-        while self
-            .groups
-            .get(1)
-            .is_some_and(|next| next.first <= self.fed.saturating_add(1))
-        {
+        while self.groups.get(1).is_some_and(|next| next.first <= self.fed.saturating_add(1)) {
             self.groups.pop_front();
         }
         self.groups.push_back(ArrivalGroup { first, place });
@@ -149,10 +141,7 @@ mod tests {
 
     #[test]
     fn a_task_keeps_the_place_that_it_arrived_at() {
-        let place = |at, number| ArrivalPlace {
-            at: Duration::from_secs(at),
-            number,
-        };
+        let place = |at, number| ArrivalPlace { at: Duration::from_secs(at), number };
         let mut backlog = Backlog::default();
         backlog.arrive(1, place(5, 100));
         assert_eq!(backlog.place_of(3), place(5, 102));

@@ -37,11 +37,7 @@ impl Engine {
             return format!("task {task} has just arrived, and is not in line yet");
         }
         if let Some(run) = run.filter(|run| task.number > run.known) {
-            let yet = if run.is_input_over() {
-                ""
-            } else {
-                " yet: its run still reads input"
-            };
+            let yet = if run.is_input_over() { "" } else { " yet: its run still reads input" };
             return format!("there is no task {task}{yet}");
         }
         format!("run {} does not wait for task {task}", task.run)

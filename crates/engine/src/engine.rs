@@ -131,11 +131,7 @@ impl Engine {
         let slots = pool.slots;
         pool.slots = [slots, settings.at_most].into_iter().flatten().min();
         let state = SchedulerState::new(&pool, settings.scheduler)?;
-        let watched = if settings.sampled {
-            settings.devices.len()
-        } else {
-            0
-        };
+        let watched = if settings.sampled { settings.devices.len() } else { 0 };
         Ok(Self {
             slots,
             state,
@@ -177,29 +173,18 @@ impl Engine {
         match input {
             Input::AddRun(new) => self.add_run(*new),
             Input::Tasks { run, tasks, more } => self.tasks_arrived(run, tasks, more),
-            Input::Rejected {
-                run,
-                tasks,
-                message,
-            } => self.rejected(run, tasks, message),
+            Input::Rejected { run, tasks, message } => self.rejected(run, tasks, message),
             Input::InputEnded(run) => self.input_ended(run),
             Input::Fetched { run, tasks } => self.fetched(run, tasks),
             Input::Resumed { run, tasks, more } => self.resumed(run, tasks, more),
             Input::Peaks { signature, peaks } => self.peaks_found(&signature, peaks),
             Input::Files(found) => self.files_found(found),
             Input::Outcome { task, outcome } => self.outcome_found(task, outcome),
-            Input::Log {
-                task,
-                attempt,
-                tail,
-                mps_failed,
-            } => self.log_read(task, attempt, tail, mps_failed),
+            Input::Log { task, attempt, tail, mps_failed } => {
+                self.log_read(task, attempt, tail, mps_failed)
+            }
             Input::Process(event) => self.process_event(event),
-            Input::Committed {
-                records,
-                kept,
-                trouble,
-            } => {
+            Input::Committed { records, kept, trouble } => {
                 self.outbox.set_kept(kept, self.records);
                 self.committed(records, trouble);
             }
@@ -223,10 +208,7 @@ impl Engine {
             Input::Stalled(message) => {
                 self.release(ReleaseLevel::Recoverable);
                 // Told before what it is about.
-                let event = self.event(EventKind::Warning {
-                    task: None,
-                    message,
-                });
+                let event = self.event(EventKind::Warning { task: None, message });
                 self.act(Action::Tell(event));
             }
             Input::Close { run, unread } => self.close_run(run, unread),
@@ -304,10 +286,7 @@ impl Engine {
     }
 
     pub(crate) fn event(&self, kind: EventKind) -> Event {
-        Event {
-            time: self.now.wall,
-            kind,
-        }
+        Event { time: self.now.wall, kind }
     }
 
     /// Tells something that needs no record.
@@ -326,15 +305,9 @@ impl Engine {
         let run = ended.and_then(|task| self.runs.get(&task.run));
         let needs = run.map_or_else(Needed::default, |run| {
             if run.setup.recoverable {
-                Needed {
-                    committed: run.tasks_recorded,
-                    kept: place,
-                }
+                Needed { committed: run.tasks_recorded, kept: place }
             } else {
-                Needed {
-                    committed: place,
-                    kept: 0,
-                }
+                Needed { committed: place, kept: 0 }
             }
         });
         let event = self.event(kind);
@@ -362,10 +335,7 @@ impl Engine {
                 "{message}; it is tried again; tasks go on, and what a crash could lose is told \
                  later"
             );
-            let event = self.event(EventKind::Warning {
-                task: None,
-                message,
-            });
+            let event = self.event(EventKind::Warning { task: None, message });
             self.act(Action::Tell(event));
         }
         self.trouble = trouble;

@@ -87,16 +87,13 @@ impl HeldTasks {
     /// How many tasks run at a time if all groups are as limited as that of a task with
     /// these options.
     pub(crate) fn at_a_time(&self, spec: &TaskSpec) -> u64 {
-        let limit = spec
-            .group_limit
-            .map_or(u64::MAX, |limit| limit.get().into());
+        let limit = spec.group_limit.map_or(u64::MAX, |limit| limit.get().into());
         limit.saturating_mul(self.groups.len().max(1) as u64)
     }
 
     /// A task is over. `group` is the one it took room in.
     fn over(&mut self, number: u32, group: Option<&str>) {
-        self.ready
-            .extend(self.behind.remove(&number).into_iter().flatten());
+        self.ready.extend(self.behind.remove(&number).into_iter().flatten());
         if let Some(name) = group {
             if let Some(group) = self.groups.get_mut(name) {
                 group.inside = group.inside.saturating_sub(1);

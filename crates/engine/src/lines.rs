@@ -75,13 +75,9 @@ mod tests {
         let (a, b) = (TaskId::new(RunId(1), 1), TaskId::new(RunId(1), 2));
         let mut lines = OutputLines::default();
         let mut seen = Vec::new();
-        for (task, bytes) in [
-            (a, &b"one "[..]),
-            (b, b"three "),
-            (a, b"two\nthen "),
-            (b, b"four\n"),
-            (a, b"more"),
-        ] {
+        for (task, bytes) in
+            [(a, &b"one "[..]), (b, b"three "), (a, b"two\nthen "), (b, b"four\n"), (a, b"more")]
+        {
             seen.extend(lines.push(task, Stream::Stdout, bytes));
         }
         seen.extend(lines.finish(a));
@@ -98,10 +94,7 @@ mod tests {
         for _ in 0..100 {
             let piece = vec![b'x'; 64 * 1024];
             let completed = lines.push(task, Stream::Stdout, &piece);
-            bytes += completed
-                .into_iter()
-                .map(|kind| text(kind).len())
-                .sum::<usize>();
+            bytes += completed.into_iter().map(|kind| text(kind).len()).sum::<usize>();
         }
         assert!(bytes >= 99 * 64 * 1024 - LONGEST);
     }

@@ -49,8 +49,7 @@ impl TaskMetrics {
             if let Some(summary) = self.summaries.get_mut(name) {
                 summary.add(value);
             } else if self.summaries.len() < MOST_NAMES {
-                self.summaries
-                    .insert(name.clone(), MetricSummary::of(value));
+                self.summaries.insert(name.clone(), MetricSummary::of(value));
             } else {
                 many = true;
             }
@@ -111,12 +110,7 @@ impl Engine {
         let due = self.now.monotonic.saturating_add(UNRECORDED);
         self.metrics.record_at.get_or_insert(due);
         for MetricLine { values, step } in lines {
-            self.tell(EventKind::Metrics {
-                task: id,
-                attempt,
-                values,
-                step,
-            });
+            self.tell(EventKind::Metrics { task: id, attempt, values, step });
         }
         if many {
             let message = format!(

@@ -45,10 +45,7 @@ enum DaemonState {
 
 impl MpsState {
     pub(crate) fn new(settings: Option<MpsSettings>) -> Self {
-        Self {
-            settings,
-            ..Self::default()
-        }
+        Self { settings, ..Self::default() }
     }
 
     /// Whether devices are shared through MPS.
@@ -62,11 +59,7 @@ impl MpsSettings {
     fn client(self, granted: Granted) -> MpsShare {
         let share = u8::try_from(granted.share.0 / 10).ok();
         let share = share.filter(|share| (1..100).contains(share));
-        MpsShare {
-            device: granted.device,
-            threads: self.threads.or(share),
-            memory: granted.memory,
-        }
+        MpsShare { device: granted.device, threads: self.threads.or(share), memory: granted.memory }
     }
 }
 

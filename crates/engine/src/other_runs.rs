@@ -176,10 +176,9 @@ impl OtherRuns {
                 lease.extend(device.keys.iter().map(|key| (key.as_str(), held)));
             }
         }
-        let held = lease.into_iter().map(|(key, held)| LeasedDevice {
-            device: key.into(),
-            ..held.clone()
-        });
+        let held = lease
+            .into_iter()
+            .map(|(key, held)| LeasedDevice { device: key.into(), ..held.clone() });
         LeaseContent {
             held: held.collect(),
             claim: self.claim.as_ref().map(|claim| claim.told(devices)),
@@ -290,10 +289,7 @@ impl Engine {
         if !self.other_runs.enabled {
             return None;
         }
-        let due = self
-            .other_runs
-            .again
-            .is_some_and(|at| at <= self.now.monotonic);
+        let due = self.other_runs.again.is_some_and(|at| at <= self.now.monotonic);
         // A device that waits for the memory of its last task is nobody else's yet.
         let before = self.other_runs.published.clone();
         let now_held = || {

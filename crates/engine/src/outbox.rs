@@ -79,10 +79,7 @@ fn bytes(event: &Event) -> usize {
 impl Outbox {
     /// Nothing to tell yet. Events wait for `patience` at most.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self {
-            patience,
-            ..Self::default()
-        }
+        Self { patience, ..Self::default() }
     }
 
     /// An event to be told once the record at `place` is safe, or patience has ended and
@@ -99,11 +96,7 @@ impl Outbox {
         }
         self.bytes += bytes(&event);
         self.since.get_or_insert(now);
-        self.waiting.push_back(WaitingEvent {
-            place,
-            needs,
-            event,
-        });
+        self.waiting.push_back(WaitingEvent { place, needs, event });
         None
     }
 

@@ -195,11 +195,7 @@ impl Engine {
             }
         }
         for (run, (tasks, complete)) in news {
-            self.tell(EventKind::Known {
-                run,
-                tasks,
-                complete,
-            });
+            self.tell(EventKind::Known { run, tasks, complete });
         }
     }
 
@@ -244,9 +240,7 @@ impl Engine {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        let left = waiting
-            .saturating_add(run.interrupted)
-            .saturating_add(unread);
+        let left = waiting.saturating_add(run.interrupted).saturating_add(unread);
         let stopped = left > 0 || !run.input_over;
         let signal = run.signal.filter(|_| stopped && run.phase > Phase::Running);
         let exit = match signal {
@@ -276,11 +270,7 @@ impl Engine {
         run.arriving.clear();
         self.end_arrival(id);
         self.withdraw(id);
-        self.record(Record::RunEnded {
-            run: id,
-            at,
-            exit: exit.code(),
-        });
+        self.record(Record::RunEnded { run: id, at, exit: exit.code() });
         self.act(Action::Closed(id));
     }
 
@@ -319,10 +309,7 @@ impl Engine {
                 "{error}\nhint: what is told here has happened all the same; \
                  `packhorse show {id}` may know less of it"
             );
-            let event = self.event(EventKind::Warning {
-                task: None,
-                message,
-            });
+            let event = self.event(EventKind::Warning { task: None, message });
             self.act(Action::Tell(event));
         }
         self.release(ReleaseLevel::All);

@@ -79,11 +79,7 @@ impl Engine {
                 self.stop_attempt(task, mode);
             }
         }
-        self.tell(EventKind::Stopping {
-            run: id,
-            phase,
-            running,
-        });
+        self.tell(EventKind::Stopping { run: id, phase, running });
     }
 }
 
@@ -94,12 +90,7 @@ mod tests {
     #[test]
     fn ctrl_c_goes_one_step_on_each_time() {
         let mut phase = Phase::Running;
-        for wanted in [
-            Phase::Draining,
-            Phase::Terminating,
-            Phase::Killing,
-            Phase::Killing,
-        ] {
+        for wanted in [Phase::Draining, Phase::Terminating, Phase::Killing, Phase::Killing] {
             phase = after(phase, StopSignal::Interrupt);
             assert_eq!(phase, wanted);
         }
@@ -109,10 +100,7 @@ mod tests {
     fn sigterm_does_not_wait_for_what_runs() {
         let terminate = StopSignal::Terminate;
         assert_eq!(after(Phase::Running, terminate), Phase::Terminating);
-        assert_eq!(
-            after(Phase::Draining, StopSignal::Hangup),
-            Phase::Terminating
-        );
+        assert_eq!(after(Phase::Draining, StopSignal::Hangup), Phase::Terminating);
         assert_eq!(after(Phase::Terminating, terminate), Phase::Killing);
     }
 }

@@ -106,10 +106,7 @@ pub(crate) fn request(spec: &TaskSpec, devices: &[DeviceInfo], slots: Option<u32
 
 /// The most that a task with these options asks for at first.
 pub fn first_request(spec: &TaskSpec, devices: &[DeviceInfo], slots: Option<u32>) -> Request {
-    Request {
-        memory: VramUse::of(spec).at_first(),
-        ..request(spec, devices, slots)
-    }
+    Request { memory: VramUse::of(spec).at_first(), ..request(spec, devices, slots) }
 }
 
 /// What the scheduler is told of a task with these options, but for memory.
@@ -136,10 +133,7 @@ pub fn run_log(logs: &Path, id: TaskId, attempt: u32) -> PathBuf {
 /// others get their number in it.
 pub fn own_log(folder: &Path, spec: &TaskSpec, attempt: u32) -> Option<PathBuf> {
     let own = spec.log.as_ref()?;
-    let base = spec
-        .folder
-        .as_deref()
-        .map_or(folder.to_owned(), |own| folder.join(own));
+    let base = spec.folder.as_deref().map_or(folder.to_owned(), |own| folder.join(own));
     let path = base.join(own);
     // What is thrown away needs no name of its own.
     if attempt == 1 || path == Path::new("/dev/null") {

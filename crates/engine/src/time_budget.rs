@@ -123,10 +123,7 @@ impl Engine {
             return;
         };
         times.is_over = true;
-        let running = self
-            .runs
-            .iter()
-            .filter(|(_, run)| run.phase < Phase::Terminating);
+        let running = self.runs.iter().filter(|(_, run)| run.phase < Phase::Terminating);
         let running: Vec<RunId> = running.map(|(&run, _)| run).collect();
         for run in running {
             self.stop_run(run, StopSignal::TimeOver);

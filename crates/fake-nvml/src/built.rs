@@ -25,17 +25,13 @@ pub fn fake_mps_control_path() -> PathBuf {
 fn find(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("the kernel knows our program");
     let beside = program.parent().expect("a program is in a folder");
-    [
-        beside.join(name),
-        beside.join("deps").join(name),
-        beside.join("..").join(name),
-    ]
-    .into_iter()
-    .find(|path| path.is_file())
-    .unwrap_or_else(|| {
-        panic!(
-            "{name} is not beside {}\nhint: build it with `cargo build -p packhorse-fake-nvml`",
-            program.display()
-        )
-    })
+    [beside.join(name), beside.join("deps").join(name), beside.join("..").join(name)]
+        .into_iter()
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| {
+            panic!(
+                "{name} is not beside {}\nhint: build it with `cargo build -p packhorse-fake-nvml`",
+                program.display()
+            )
+        })
 }

@@ -168,9 +168,7 @@ impl FakeDevice {
     /// Domain, bus and device of its PCI address.
     pub(crate) fn pci_address(&self) -> Option<(u32, u32, u32)> {
         let (rest, _function) = self.pci_bus_id.split_once('.')?;
-        let mut parts = rest
-            .split(':')
-            .map(|part| u32::from_str_radix(part, 16).ok());
+        let mut parts = rest.split(':').map(|part| u32::from_str_radix(part, 16).ok());
         Some((parts.next()??, parts.next()??, parts.next()??))
     }
 }

@@ -24,9 +24,6 @@ impl FakeDriver {
             "nvmlDeviceGetGraphicsRunningProcesses_v3",
         ];
         let fail = missing.map(|name| (name.to_owned(), Code::FunctionNotFound));
-        Self {
-            fail: fail.into(),
-            ..Self::default()
-        }
+        Self { fail: fail.into(), ..Self::default() }
     }
 }

@@ -32,14 +32,9 @@ impl FakeState {
     /// The number of the last event; 0 before the first.
     pub(crate) fn last_event(&self) -> io::Result<u64> {
         let mut last = 0;
-        for entry in if_there(fs::read_dir(self.event_folder()))?
-            .into_iter()
-            .flatten()
-        {
+        for entry in if_there(fs::read_dir(self.event_folder()))?.into_iter().flatten() {
             let name = entry?.file_name();
-            let number = name
-                .to_str()
-                .and_then(|name| name.strip_suffix(".json")?.parse().ok());
+            let number = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse().ok());
             last = last.max(number.unwrap_or(0));
         }
         Ok(last)

@@ -35,13 +35,7 @@ pub enum ProcessKind {
 impl FakeProcess {
     /// A pretended compute process, which never dies.
     pub fn pretended(pid: u32, memory: u64) -> Self {
-        Self {
-            pid,
-            memory,
-            kind: ProcessKind::Compute,
-            utilisation: 0,
-            started: None,
-        }
+        Self { pid, memory, kind: ProcessKind::Compute, utilisation: 0, started: None }
     }
 
     /// A real compute process, which holds the memory until it dies.
@@ -55,8 +49,7 @@ impl FakeProcess {
 
     /// Whether it still holds its memory.
     pub fn is_alive(&self) -> bool {
-        self.started
-            .is_none_or(|started| start_of(self.pid) == Some(started))
+        self.started.is_none_or(|started| start_of(self.pid) == Some(started))
     }
 }
 

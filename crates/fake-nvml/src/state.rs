@@ -183,9 +183,7 @@ impl FakeState {
         let (total, reserved) = device.memory_of(uuid);
         let left = total.saturating_sub(reserved).saturating_sub(others);
         if process.memory > left {
-            return Ok(Err(DeviceFull {
-                free: left.saturating_sub(own),
-            }));
+            return Ok(Err(DeviceFull { free: left.saturating_sub(own) }));
         }
         self.replace(&self.process_file(uuid, process.pid), process)?;
         Ok(Ok(()))
@@ -223,8 +221,7 @@ impl FakeState {
     }
 
     pub(crate) fn must_replace(&self, file: &Path, value: &impl Serialize) -> &Self {
-        self.replace(file, value)
-            .expect("the test's folder is writable");
+        self.replace(file, value).expect("the test's folder is writable");
         self
     }
 
@@ -234,9 +231,7 @@ impl FakeState {
             fs::create_dir_all(folder)?;
         }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let draft = self
-            .root
-            .join(format!(".draft-{}-{number}", std::process::id()));
+        let draft = self.root.join(format!(".draft-{}-{number}", std::process::id()));
         fs::write(&draft, serde_json::to_vec_pretty(value)?)?;
         fs::rename(&draft, file)
     }

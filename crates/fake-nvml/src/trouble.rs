@@ -46,11 +46,7 @@ impl FakeState {
 
     /// The driver reports an Xid of GPU `index`.
     pub fn xid(&self, index: u32, code: u64) -> &Self {
-        let event = FakeEvent {
-            device: index,
-            kind: XID,
-            data: code,
-        };
+        let event = FakeEvent { device: index, kind: XID, data: code };
         self.post(event).expect("the test's folder is writable");
         self
     }

@@ -19,10 +19,7 @@ pub fn visible_devices(
     let mut visible: Vec<FakeUnit> = match variable("CUDA_VISIBLE_DEVICES") {
         None => machine.into_iter().filter_map(first_of).collect(),
         // The first id that is none ends the list.
-        Some(ids) => ids
-            .split(',')
-            .map_while(|id| find(&machine, id.trim()))
-            .collect(),
+        Some(ids) => ids.split(',').map_while(|id| find(&machine, id.trim())).collect(),
     };
     // A device named twice makes the whole list void.
     let mut seen = BTreeSet::new();
@@ -43,10 +40,7 @@ fn find(machine: &[FakeDevice], id: &str) -> Option<FakeUnit> {
     if id.starts_with("MIG-") {
         return machine.iter().find_map(|device| {
             let instance = device.instances().iter().find(|i| i.uuid == id)?;
-            Some(FakeUnit {
-                device: device.clone(),
-                instance: Some(instance.clone()),
-            })
+            Some(FakeUnit { device: device.clone(), instance: Some(instance.clone()) })
         });
     }
     if !id.starts_with("GPU-") {
@@ -85,21 +79,13 @@ mod tests {
     }
 
     fn machine() -> Vec<FakeDevice> {
-        (0..3)
-            .map(|index| FakeDevice {
-                speed: index,
-                ..FakeDevice::new(index)
-            })
-            .collect()
+        (0..3).map(|index| FakeDevice { speed: index, ..FakeDevice::new(index) }).collect()
     }
 
     #[test]
     fn ids_count_from_the_fastest_unless_the_order_is_set() {
         let machine = machine();
-        let by_pci = [
-            ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
-            ("CUDA_VISIBLE_DEVICES", "0"),
-        ];
+        let by_pci = [("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("CUDA_VISIBLE_DEVICES", "0")];
         assert_eq!(uuids(&machine, &by_pci), [machine[0].uuid.clone()]);
         assert_eq!(uuids(&machine, &by_pci[1..]), [machine[2].uuid.clone()]);
     }

@@ -24,11 +24,7 @@ fn fake_cuda(state: &FakeState, gpu: &str, arguments: &[&str]) -> Command {
 
 fn machine(folder: &Path) -> (FakeState, FakeDevice) {
     let state = FakeState::new(folder.join("state"));
-    let device = FakeDevice {
-        memory_total: 10 << 30,
-        memory_reserved: 0,
-        ..FakeDevice::new(0)
-    };
+    let device = FakeDevice { memory_total: 10 << 30, memory_reserved: 0, ..FakeDevice::new(0) };
     state.device(&device).device(&FakeDevice::new(1));
     (state, device)
 }
@@ -44,14 +40,11 @@ fn fifo(folder: &Path) -> PathBuf {
 fn holding(state: &FakeState, folder: &Path, peak: &str) -> (Child, fs_err::File) {
     let fifo = fifo(folder);
     let path = fifo.to_str().unwrap();
-    let child = fake_cuda(
-        state,
-        "0",
-        &["--peak", peak, "--steps", "3", "--hold-until-closed", path],
-    )
-    .stdout(Stdio::null())
-    .spawn()
-    .unwrap();
+    let child =
+        fake_cuda(state, "0", &["--peak", peak, "--steps", "3", "--hold-until-closed", path])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
     let writer = fs_err::OpenOptions::new().write(true).open(&fifo).unwrap();
     (child, writer)
 }
@@ -100,9 +93,7 @@ fn too_little_memory_is_cudas_own_error() {
     let (state, device) = machine(folder.path());
     state.process(&device.uuid, &FakeProcess::pretended(1, 3 << 30));
 
-    let output = fake_cuda(&state, "0", &["--peak", "8G", "--steps", "4"])
-        .output()
-        .unwrap();
+    let output = fake_cuda(&state, "0", &["--peak", "8G", "--steps", "4"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = text(&output);
     assert!(
@@ -120,14 +111,8 @@ fn every_framework_dies_in_its_own_words() {
     let (state, _) = machine(folder.path());
     for (style, words) in [
         ("pytorch", "torch.OutOfMemoryError: CUDA out of memory."),
-        (
-            "tensorflow",
-            "ResourceExhaustedError: OOM when allocating tensor",
-        ),
-        (
-            "jax",
-            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
-        ),
+        ("tensorflow", "ResourceExhaustedError: OOM when allocating tensor"),
+        ("jax", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
         ("cublas", "CUBLAS_STATUS_ALLOC_FAILED"),
         ("cuda", "CUDA error: out of memory"),
         ("silent", ""),
@@ -147,17 +132,8 @@ fn a_child_may_hold_the_memory() {
     let (state, device) = machine(folder.path());
     let fifo = fifo(folder.path());
     let path = fifo.to_str().unwrap();
-    let arguments = [
-        "--child",
-        "--peak=2G",
-        "--exit=5",
-        "--hold-until-closed",
-        path,
-    ];
-    let mut parent = fake_cuda(&state, "0", &arguments)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let arguments = ["--child", "--peak=2G", "--exit=5", "--hold-until-closed", path];
+    let mut parent = fake_cuda(&state, "0", &arguments).stdout(Stdio::null()).spawn().unwrap();
     let writer = fs_err::OpenOptions::new().write(true).open(&fifo).unwrap();
     let processes = state.read_processes(&device.uuid).unwrap();
     assert_eq!(processes.len(), 1);
@@ -177,10 +153,7 @@ fn growth_waits_for_the_test() {
     let gate = folder.path().join("gate");
     let path = gate.to_str().unwrap();
     let arguments = ["--peak=6G", "--steps=3", "--step-gate", path];
-    let mut child = fake_cuda(&state, "0", &arguments)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = fake_cuda(&state, "0", &arguments).stdout(Stdio::null()).spawn().unwrap();
     let taken = |bytes: u64| {
         let look = || Ok((state.used(&device, &device.uuid)? == bytes).then_some(()));
         let processes = state.path().join("processes").join(&device.uuid);
@@ -270,9 +243,7 @@ fn every_visible_device_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let (state, device) = machine(folder.path());
     let other = state.read_devices().unwrap().remove(1);
-    let output = fake_cuda(&state, "1,0", &["--peak=1G", "--exit=7"])
-        .output()
-        .unwrap();
+    let output = fake_cuda(&state, "1,0", &["--peak=1G", "--exit=7"]).output().unwrap();
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
@@ -310,12 +281,7 @@ fn a_program_can_wait_until_it_was_looked_at() {
     fs_err::create_dir_all(&processes).unwrap();
     let has = |gibibytes: u64| {
         let used = || state.used(&device, &device.uuid).map(|used| used >> 30);
-        wait_for(
-            &processes,
-            None,
-            || Ok((used()? == gibibytes).then_some(())),
-        )
-        .unwrap();
+        wait_for(&processes, None, || Ok((used()? == gibibytes).then_some(()))).unwrap();
     };
     has(3);
     state.count_look(&device.uuid).unwrap();

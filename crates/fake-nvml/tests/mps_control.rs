@@ -19,9 +19,7 @@ impl Machine {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let state = FakeState::new(folder.path().join("state"));
-        state
-            .device(&FakeDevice::new(0))
-            .device(&FakeDevice::new(1));
+        state.device(&FakeDevice::new(0)).device(&FakeDevice::new(1));
         fs_err::create_dir(folder.path().join("pipe")).unwrap();
         Self { folder, state }
     }
@@ -129,10 +127,7 @@ fn a_server_comes_with_its_first_client_and_is_shared() {
     let server = pid(&machine.answer("get_server_list"));
     let mut second = machine.client(&FakeDevice::new(1).uuid);
     assert_eq!(pid(&machine.answer("get_server_list")), server);
-    assert_eq!(
-        machine.answer(&format!("get_server_status {server}")),
-        "ACTIVE\n"
-    );
+    assert_eq!(machine.answer(&format!("get_server_status {server}")), "ACTIVE\n");
     let clients = machine.answer(&format!("get_client_list {server}"));
     assert_eq!(clients, format!("{}\n{}\n", first.id(), second.id()));
     assert_eq!(machine.answer("get_client_list 1"), "Server 1 not found\n");
@@ -190,22 +185,13 @@ fn quitting_leaves_clients_their_server_until_they_end() {
 fn a_daemon_does_not_outlive_its_folder() {
     let machine = Machine::new();
     machine.start();
-    let note = machine
-        .folder
-        .path()
-        .join("pipe/nvidia-cuda-mps-control.pid");
+    let note = machine.folder.path().join("pipe/nvidia-cuda-mps-control.pid");
     let pid = pid(&fs_err::read_to_string(note).unwrap());
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
     let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     drop(machine);
-    let minute = rustix::event::Timespec {
-        tv_sec: 60,
-        tv_nsec: 0,
-    };
-    let mut waiting = [rustix::event::PollFd::new(
-        &process,
-        rustix::event::PollFlags::IN,
-    )];
+    let minute = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+    let mut waiting = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut waiting, Some(&minute)), Ok(1));
 }
 

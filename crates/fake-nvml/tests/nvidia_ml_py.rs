@@ -46,11 +46,8 @@ fn nvidia_ml_py_reads_a_whole_machine() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let state = FakeState::new(folder.path().join("state"));
-    let whole = FakeDevice {
-        utilisation: Some(30),
-        near_cores: vec![0, 1, 64],
-        ..FakeDevice::new(0)
-    };
+    let whole =
+        FakeDevice { utilisation: Some(30), near_cores: vec![0, 1, 64], ..FakeDevice::new(0) };
     let divided = FakeDevice {
         mig: Mig::Enabled(vec![FakeMig::new(1, 0), FakeMig::new(1, 2)]),
         power: None,
@@ -64,10 +61,7 @@ fn nvidia_ml_py_reads_a_whole_machine() {
         .process(&whole.uuid, &FakeProcess::pretended(77, 3 << 30))
         .process(
             &whole.uuid,
-            &FakeProcess {
-                kind: ProcessKind::Graphics,
-                ..FakeProcess::pretended(78, 1 << 20)
-            },
+            &FakeProcess { kind: ProcessKind::Graphics, ..FakeProcess::pretended(78, 1 << 20) },
         )
         .process(&second.uuid, &FakeProcess::pretended(79, 1 << 30));
 
@@ -109,10 +103,7 @@ fn nvidia_ml_py_reads_a_whole_machine() {
     assert_eq!(instances[1]["uuid"], second.uuid.as_str());
     assert_eq!(instances[1]["name"], "NVIDIA Fake 24GB MIG 1g.5gb");
     assert_eq!(instances[1]["index"], 2);
-    assert_eq!(
-        instances[1]["v2"],
-        json!([5_u64 << 30, 0, 4_u64 << 30, 1 << 30])
-    );
+    assert_eq!(instances[1]["v2"], json!([5_u64 << 30, 0, 4_u64 << 30, 1 << 30]));
 }
 
 #[test]
@@ -121,10 +112,7 @@ fn nvidia_ml_py_meets_an_old_driver_and_a_missing_one() {
     let folder = tempfile::tempdir().unwrap();
     let state = FakeState::new(folder.path().join("state"));
     state.driver(&FakeDriver::old());
-    state.device(&FakeDevice {
-        near_cores: vec![0],
-        ..FakeDevice::new(0)
-    });
+    state.device(&FakeDevice { near_cores: vec![0], ..FakeDevice::new(0) });
     state.device(&FakeDevice::new(1));
 
     let answer = read(&python, &state, folder.path(), &[]);

@@ -27,9 +27,7 @@ pub struct Amd {
 impl Amd {
     /// `None`: this machine has no AMD device.
     pub(crate) fn find(config: &GpuConfig) -> Option<Self> {
-        let amd = Self {
-            sysfs: config.sysfs.clone(),
-        };
+        let amd = Self { sysfs: config.sysfs.clone() };
         let has_cards = !amd.cards(&Kfd::read(&amd.sysfs)).is_empty();
         has_cards.then_some(amd)
     }

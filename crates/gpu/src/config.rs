@@ -41,9 +41,6 @@ impl GpuConfig {
     pub fn from_env() -> Self {
         let defaults = Self::default();
         let pipes = std::env::var_os(mps::PIPE_VARIABLE).filter(|value| !value.is_empty());
-        Self {
-            mps_pipes: pipes.map_or(defaults.mps_pipes, PathBuf::from),
-            ..defaults
-        }
+        Self { mps_pipes: pipes.map_or(defaults.mps_pipes, PathBuf::from), ..defaults }
     }
 }

@@ -89,9 +89,9 @@ impl Driver {
     /// is what takes a driver long.
     pub fn inventory(&self) -> Inventory {
         match self {
-            Self::Nvidia(nvidia) => nvidia
-                .devices(Detail::Identity)
-                .map_or_else(Inventory::Broken, Inventory::Devices),
+            Self::Nvidia(nvidia) => {
+                nvidia.devices(Detail::Identity).map_or_else(Inventory::Broken, Inventory::Devices)
+            }
             Self::Amd(amd) => Inventory::Devices(amd.devices(Detail::Identity)),
             Self::Broken(broken) => Inventory::Broken(broken.clone()),
             Self::None => Inventory::NoDriver,

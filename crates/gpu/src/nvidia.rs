@@ -76,10 +76,7 @@ impl Nvidia {
         let path = named.unwrap_or(Path::new(LIBRARY));
         let reason = match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => {
-                return Ok(Some(Self {
-                    nvml: Box::new(nvml),
-                    sysfs: config.sysfs.clone(),
-                }));
+                return Ok(Some(Self { nvml: Box::new(nvml), sysfs: config.sysfs.clone() }));
             }
             Err(NvmlError::LibloadingError(error)) => error_text(&error),
             // A library without `nvmlInit` is not NVML at all.
@@ -87,10 +84,7 @@ impl Nvidia {
             Err(error) => return Err(broken(&error).into()),
         };
         match named {
-            Some(path) => Err(GpuError::Library {
-                path: path.to_owned(),
-                reason,
-            }),
+            Some(path) => Err(GpuError::Library { path: path.to_owned(), reason }),
             None if is_absent(LIBRARY, &reason) => Ok(None),
             None => Err(BrokenDriver { reason, hint: None }.into()),
         }
@@ -130,18 +124,14 @@ fn is_installed(library: &str) -> bool {
         below.any(|below| Path::new(folder).join(below).join(library).exists())
     };
     contains(&cache, library.as_bytes())
-        || ["/lib", "/usr/lib", "/lib64", "/usr/lib64"]
-            .into_iter()
-            .any(is_in)
+        || ["/lib", "/usr/lib", "/lib64", "/usr/lib64"].into_iter().any(is_in)
 }
 
 /// Whether these bytes stand somewhere among others. By the C library, which skips most of
 /// them: this comes before the first task.
 fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
-    let ((all, length), (part, part_length)) = (
-        (bytes.as_ptr().cast(), bytes.len()),
-        (wanted.as_ptr().cast(), wanted.len()),
-    );
+    let ((all, length), (part, part_length)) =
+        ((bytes.as_ptr().cast(), bytes.len()), (wanted.as_ptr().cast(), wanted.len()));
     // SAFETY: each pointer is to as many bytes as it says, and both outlive the call.
     let found = unsafe { libc::memmem(all, length, part, part_length) };
     !found.is_null()

@@ -78,17 +78,11 @@ mod tests {
     use super::*;
 
     /// No process has such a number.
-    const NOBODY: ProcessMemory = ProcessMemory {
-        pid: u32::MAX,
-        memory: None,
-    };
+    const NOBODY: ProcessMemory = ProcessMemory { pid: u32::MAX, memory: None };
 
     #[test]
     fn a_command_line_cannot_control_the_terminal() {
-        assert_eq!(
-            printable(b"python\0a b\0\x1b[2J\n\xff\0"),
-            "python a b  [2J \u{fffd}"
-        );
+        assert_eq!(printable(b"python\0a b\0\x1b[2J\n\xff\0"), "python a b  [2J \u{fffd}");
     }
 
     #[test]

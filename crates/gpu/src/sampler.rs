@@ -41,9 +41,7 @@ impl Sampler {
     /// are not sampled.
     pub fn start(driver: Driver, units: &[Unit]) -> io::Result<Self> {
         let queue = Arc::new(SamplerQueue::new(units.len())?);
-        let sampler = Self {
-            queue: Arc::clone(&queue),
-        };
+        let sampler = Self { queue: Arc::clone(&queue) };
         let driver = Arc::new(driver);
         let mut devices = Vec::new();
         for (number, unit) in units.iter().enumerate() {
@@ -93,9 +91,7 @@ impl Drop for Sampler {
 /// The members of the unit with their indices, if the driver knows them all.
 fn known_members(unit: &Unit) -> Option<Vec<(u32, UnitMember)>> {
     let members = unit.members.iter();
-    members
-        .map(|member| Some((member.index?, member.clone())))
-        .collect()
+    members.map(|member| Some((member.index?, member.clone()))).collect()
 }
 
 /// What the thread of a unit does.
@@ -106,9 +102,7 @@ fn serve(driver: &Driver, members: &[(u32, UnitMember)], queue: &SamplerQueue, n
             let mut readers: Vec<_> = readers
                 .map(|(index, member)| nvidia::MemberReader::new(driver, *index, member))
                 .collect();
-            queue.serve(number, || {
-                readers.iter_mut().map(nvidia::MemberReader::read).collect()
-            });
+            queue.serve(number, || readers.iter_mut().map(nvidia::MemberReader::read).collect());
         }
         Driver::Amd(driver) => {
             let indices = members.iter().map(|(index, _)| *index);

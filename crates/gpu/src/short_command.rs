@@ -154,11 +154,7 @@ fn spawn(
 /// Our environment, with these variables replaced or added.
 fn environment(variables: &[(&str, &OsStr)]) -> io::Result<Vec<CString>> {
     let mut all: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-    all.extend(
-        variables
-            .iter()
-            .map(|(name, value)| (name.into(), value.into())),
-    );
+    all.extend(variables.iter().map(|(name, value)| (name.into(), value.into())));
     let all = all.into_iter().map(|(mut variable, value)| {
         variable.push("=");
         variable.push(value);
@@ -197,10 +193,7 @@ impl SpawnPlan {
         let mut plan = unsafe {
             checked(libc::posix_spawnattr_init(attributes.as_mut_ptr()))?;
             checked(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()))?;
-            Self {
-                attributes: attributes.assume_init(),
-                actions: actions.assume_init(),
-            }
+            Self { attributes: attributes.assume_init(), actions: actions.assume_init() }
         };
         let mut none = MaybeUninit::uninit();
         let mut usual = MaybeUninit::uninit();
@@ -215,16 +208,11 @@ impl SpawnPlan {
                 libc::sigaddset(usual.as_mut_ptr(), signal);
             }
             checked(libc::posix_spawnattr_setsigmask(attributes, none.as_ptr()))?;
-            checked(libc::posix_spawnattr_setsigdefault(
-                attributes,
-                usual.as_ptr(),
-            ))?;
+            checked(libc::posix_spawnattr_setsigdefault(attributes, usual.as_ptr()))?;
             checked(libc::posix_spawnattr_setflags(attributes, flags))?;
             for (target, stream) in (0..).zip(streams) {
                 let stream = stream.as_raw_fd();
-                checked(libc::posix_spawn_file_actions_adddup2(
-                    actions, stream, target,
-                ))?;
+                checked(libc::posix_spawn_file_actions_adddup2(actions, stream, target))?;
             }
         }
         Ok(plan)

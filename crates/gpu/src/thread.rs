@@ -19,9 +19,7 @@ pub(crate) fn spawn_without_signals(
     if code != 0 {
         return Err(io::Error::from_raw_os_error(code));
     }
-    let thread = std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(body);
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     // SAFETY: `before` was written by the successful call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     thread.map(|_| ())

@@ -81,10 +81,8 @@ mod tests {
     #[test]
     fn a_caller_is_told_once_that_it_waits_and_then_that_nothing_came() {
         let (_keep, never) = mpsc::channel::<()>();
-        let config = GpuConfig {
-            driver_patience: Duration::from_millis(20),
-            ..config("libsome.so")
-        };
+        let config =
+            GpuConfig { driver_patience: Duration::from_millis(20), ..config("libsome.so") };
         let mut told = 0;
         let result = call_driver(&config, || told += 1, move |_| never.recv());
         let after = config.driver_patience;

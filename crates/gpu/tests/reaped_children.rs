@@ -16,10 +16,7 @@ fn mps_is_controlled_though_somebody_else_collects_our_children() {
     let state = FakeState::new(folder.path().join("state"));
     state.device(&FakeDevice::new(0));
     let _turn = state.activate();
-    let config = GpuConfig {
-        mps_control: fake_mps_control_path(),
-        ..GpuConfig::default()
-    };
+    let config = GpuConfig { mps_control: fake_mps_control_path(), ..GpuConfig::default() };
     let uuid = FakeDevice::new(0).uuid;
     let daemon = Daemon::start(&config, &folder.path().join("mps"), &uuid).unwrap();
     assert!(daemon.is_running().unwrap());

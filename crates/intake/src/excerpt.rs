@@ -68,11 +68,7 @@ impl Excerpt {
         if until < line.len() {
             text.push('…');
         }
-        Self {
-            text,
-            marked: mark_start..mark_end,
-            column: characters(&line[..start]) + 1,
-        }
+        Self { text, marked: mark_start..mark_end, column: characters(&line[..start]) + 1 }
     }
 
     pub fn column(&self) -> u64 {

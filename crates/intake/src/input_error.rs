@@ -38,25 +38,13 @@ struct Inner<P> {
 impl<P: InputProblem> InputError<P> {
     /// At the bytes `marked` of `text`, which is line number `line`.
     pub(crate) fn new(line: u64, text: &[u8], marked: Range<usize>, problem: P) -> Self {
-        Self(Box::new(Inner {
-            line,
-            problem,
-            excerpt: Excerpt::new(text, marked),
-        }))
+        Self(Box::new(Inner { line, problem, excerpt: Excerpt::new(text, marked) }))
     }
 
     /// The same place with a problem made of this one.
     pub(crate) fn map<Q: InputProblem>(self, into: impl FnOnce(P) -> Q) -> InputError<Q> {
-        let Inner {
-            line,
-            problem,
-            excerpt,
-        } = *self.0;
-        InputError(Box::new(Inner {
-            line,
-            problem: into(problem),
-            excerpt,
-        }))
+        let Inner { line, problem, excerpt } = *self.0;
+        InputError(Box::new(Inner { line, problem: into(problem), excerpt }))
     }
 
     /// The line it is on, counted from 1.

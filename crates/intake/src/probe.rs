@@ -175,11 +175,7 @@ mod tests {
                 words(&["a", "--epochs=9", "--epochs=90", "--id=1"]),
                 Some(words(&["a", "--epochs=9", "--epochs=2", "--id=1"])),
             ),
-            (
-                &epochs,
-                words(&["a", "--epochs=1"]),
-                Some(words(&["a", "--epochs=1"])),
-            ),
+            (&epochs, words(&["a", "--epochs=1"]), Some(words(&["a", "--epochs=1"]))),
             (&epochs, words(&["a", "--epochs=x"]), None),
             (&epochs, line("a --epochs=9"), None),
         ] {

@@ -52,11 +52,7 @@ pub struct TaskReader {
 impl TaskReader {
     /// A stream from which nothing has arrived yet.
     pub fn new(language: TaskLanguage) -> Self {
-        Self {
-            language,
-            splitter: Splitter::default(),
-            lines: LineReader::default(),
-        }
+        Self { language, splitter: Splitter::default(), lines: LineReader::default() }
     }
 
     /// Takes the next bytes, cut anywhere.

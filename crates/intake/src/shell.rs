@@ -180,9 +180,7 @@ mod tests {
 
     fn parts(line: &str) -> Vec<String> {
         let commands = commands(line.as_bytes()).into_iter();
-        commands
-            .map(|words| String::from_utf8(words.join(&b"|"[..])).unwrap())
-            .collect()
+        commands.map(|words| String::from_utf8(words.join(&b"|"[..])).unwrap()).collect()
     }
 
     #[test]
@@ -218,10 +216,7 @@ mod tests {
             ("a # b; c\nd", vec!["a", "d"]),
             ("a b#c", vec!["a|b#c"]),
             ("a 'b;c' \"d|e\"", vec!["a|b;c|d|e"]),
-            (
-                "a $(b c | d (e)) `f g;h`i",
-                vec!["a|$(b c | d (e))|`f g;h`i"],
-            ),
+            ("a $(b c | d (e)) `f g;h`i", vec!["a|$(b c | d (e))|`f g;h`i"]),
             ("a 'b c", vec!["a|b c"]),
             ("a $(b", vec!["a|$(b"]),
             ("a `b", vec!["a|`b"]),

@@ -111,11 +111,7 @@ pub fn check_values(spec: &TaskSpec) -> Result<(), (&'static str, SpecProblem)> 
     for (name, value) in &spec.env {
         check_variable(name, &value.0).map_err(at("env"))?;
     }
-    for (key, path) in [
-        ("folder", &spec.folder),
-        ("results", &spec.results),
-        ("log", &spec.log),
-    ] {
+    for (key, path) in [("folder", &spec.folder), ("results", &spec.results), ("log", &spec.log)] {
         if let Some(path) = path {
             check_path(key, path).map_err(at(key))?;
         }
@@ -138,14 +134,12 @@ pub fn check_values(spec: &TaskSpec) -> Result<(), (&'static str, SpecProblem)> 
 
 fn check_command(command: &Command) -> Result<(), SpecProblem> {
     let (is_empty, has_nul) = match command {
-        Command::Line(line) => (
-            line.iter().all(u8::is_ascii_whitespace),
-            memchr::memchr(0, line).is_some(),
-        ),
-        Command::Words(words) => (
-            words.first().is_none_or(Vec::is_empty),
-            words.iter().any(|word| word.contains(&0)),
-        ),
+        Command::Line(line) => {
+            (line.iter().all(u8::is_ascii_whitespace), memchr::memchr(0, line).is_some())
+        }
+        Command::Words(words) => {
+            (words.first().is_none_or(Vec::is_empty), words.iter().any(|word| word.contains(&0)))
+        }
     };
     if is_empty {
         return Err(SpecProblem::NoCommand);
@@ -179,9 +173,7 @@ pub(crate) fn check_signature(signature: &str) -> Result<(), SpecProblem> {
 pub(crate) fn check_module(name: &str) -> Result<(), SpecProblem> {
     let is_word = |word: &str| {
         let mut letters = word.chars();
-        letters
-            .next()
-            .is_some_and(|c| c == '_' || c.is_alphabetic())
+        letters.next().is_some_and(|c| c == '_' || c.is_alphabetic())
             && letters.all(|c| c == '_' || c.is_alphanumeric())
     };
     if !name.split('.').all(is_word) {

@@ -77,11 +77,7 @@ impl LeaseFolder {
         if ours && sticky && Mode::from_raw_mode(stat.st_mode) != SHARED {
             fchmod(&fd, SHARED).map_err(|errno| LeaseError::system(errno, "open to all", path))?;
         }
-        Ok(Some(Self {
-            path: path.to_owned(),
-            fd: Arc::new(fd),
-            identity: identity(&stat),
-        }))
+        Ok(Some(Self { path: path.to_owned(), fd: Arc::new(fd), identity: identity(&stat) }))
     }
 
     /// The folders of all users, those of one user next to each other.

@@ -124,14 +124,7 @@ impl FolderWatch {
         epoll::add(&epoll, &wake_up, token, epoll::EventFlags::IN)?;
         let token = epoll::EventData::new_u64(TIMER);
         epoll::add(&epoll, &timer, token, epoll::EventFlags::IN)?;
-        Ok(Self {
-            epoll,
-            wake_up,
-            timer,
-            look_again: None,
-            inotify: None,
-            watched: HashMap::new(),
-        })
+        Ok(Self { epoll, wake_up, timer, look_again: None, inotify: None, watched: HashMap::new() })
     }
 
     /// Whether folders are watched.
@@ -148,11 +141,7 @@ impl FolderWatch {
         self.unlisten();
         let listening = self
             .watch_path(&folder.path, FOLDER_EVENTS, Watched::Folder)
-            .and_then(|()| {
-                users
-                    .into_iter()
-                    .try_for_each(|&user| self.listen_to(folder, user))
-            });
+            .and_then(|()| users.into_iter().try_for_each(|&user| self.listen_to(folder, user)));
         if listening.is_err() {
             // Whoever is not watched must not be taken for somebody who does nothing.
             self.unlisten();
@@ -268,10 +257,8 @@ impl FolderWatch {
         // Zero would turn it off.
         let left = left.map(|left| left.max(Duration::from_nanos(1)));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        let set = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: left.unwrap_or_default(),
-        };
+        let set =
+            Itimerspec { it_interval: Timespec::default(), it_value: left.unwrap_or_default() };
         // Cannot fail: the descriptor is a timer, and the time is valid.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &set);
     }

@@ -65,10 +65,7 @@ mod tests {
             uid: 1,
             owner: LeaseOwner::default(),
             held: held.into_iter().collect(),
-            claim: wanted.map(|wanted| Claim {
-                since: 0,
-                devices: vec![wanted],
-            }),
+            claim: wanted.map(|wanted| Claim { since: 0, devices: vec![wanted] }),
             left: None,
         }
     }
@@ -80,10 +77,7 @@ mod tests {
         for (before, after) in [
             (waits(None, &all), lease(Some(all.clone()), None)),
             (waits(None, &part), lease(Some(part.clone()), None)),
-            (
-                waits(Some(part.clone()), &part),
-                lease(Some(on_gpu(600, 10)), None),
-            ),
+            (waits(Some(part.clone()), &part), lease(Some(on_gpu(600, 10)), None)),
         ] {
             assert!(!gives_up(&before, &after), "{before:?} {after:?}");
         }

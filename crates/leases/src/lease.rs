@@ -66,11 +66,7 @@ impl Lease {
 
     /// The name of its user, according to the process, or to `look_up`.
     pub fn user(&self, look_up: impl FnOnce(u32) -> String) -> String {
-        if self.owner.user.is_empty() {
-            look_up(self.uid)
-        } else {
-            self.owner.user.clone()
-        }
+        if self.owner.user.is_empty() { look_up(self.uid) } else { self.owner.user.clone() }
     }
 
     /// What people know it by who use the state folder with the id `home`. `user`: the name
@@ -229,17 +225,10 @@ mod tests {
 
     use super::*;
 
-    const NAME: LeaseName = LeaseName {
-        uid: 1000,
-        pid: 42,
-        start: 7,
-    };
+    const NAME: LeaseName = LeaseName { uid: 1000, pid: 42, start: 7 };
 
     fn system() -> SystemId {
-        SystemId {
-            boot: "this one".to_owned(),
-            namespace: 5,
-        }
+        SystemId { boot: "this one".to_owned(), namespace: 5 }
     }
 
     fn owner() -> LeaseOwner {
@@ -252,10 +241,7 @@ mod tests {
     }
 
     fn content(held: &[LeasedDevice]) -> LeaseContent {
-        LeaseContent {
-            held: held.to_vec(),
-            claim: None,
-        }
+        LeaseContent { held: held.to_vec(), claim: None }
     }
 
     fn held(device: &str, memory: u64) -> LeasedDevice {
@@ -269,52 +255,24 @@ mod tests {
     }
 
     fn lease(held: Vec<LeasedDevice>) -> Lease {
-        Lease {
-            pid: NAME.pid,
-            uid: NAME.uid,
-            owner: owner(),
-            held,
-            claim: None,
-            left: None,
-        }
+        Lease { pid: NAME.pid, uid: NAME.uid, owner: owner(), held, claim: None, left: None }
     }
 
     #[test]
     fn a_lease_reads_as_it_was_written() {
-        let all = vec![
-            held("GPU-1", u64::MAX),
-            LeasedDevice {
-                whole: true,
-                ..held("0", 0)
-            },
-        ];
-        let claim = Claim {
-            since: u64::MAX,
-            devices: vec![held("1", 5)],
-        };
-        let told = LeaseContent {
-            held: all.clone(),
-            claim: Some(claim.clone()),
-        };
-        let leaders = [ProcessKey {
-            pid: 7,
-            start_time: 8,
-        }];
+        let all = vec![held("GPU-1", u64::MAX), LeasedDevice { whole: true, ..held("0", 0) }];
+        let claim = Claim { since: u64::MAX, devices: vec![held("1", 5)] };
+        let told = LeaseContent { held: all.clone(), claim: Some(claim.clone()) };
+        let leaders = [ProcessKey { pid: 7, start_time: 8 }];
         let bytes = write(&system(), &owner(), &told, &leaders).unwrap();
-        let expected = Lease {
-            claim: Some(claim),
-            ..lease(all)
-        };
+        let expected = Lease { claim: Some(claim), ..lease(all) };
         let expected = LeaseFile::Lease(expected, leaders.to_vec());
         assert_eq!(parse(&bytes, NAME, &system()), expected);
     }
 
     #[test]
     fn a_user_who_was_not_told_is_not_looked_up_by_reading() {
-        let nobody = LeaseOwner {
-            user: String::new(),
-            ..owner()
-        };
+        let nobody = LeaseOwner { user: String::new(), ..owner() };
         let bytes = write(&system(), &nobody, &content(&[]), &[]).unwrap();
         let LeaseFile::Lease(lease, _) = parse(&bytes, NAME, &system()) else {
             panic!("not read");
@@ -336,15 +294,9 @@ mod tests {
     #[test]
     fn a_lease_of_another_boot_namespace_or_version_does_not_count() {
         let bytes = write(&system(), &owner(), &content(&[held("GPU-1", 1)]), &[]).unwrap();
-        let other_boot = SystemId {
-            boot: "the last one".to_owned(),
-            ..system()
-        };
+        let other_boot = SystemId { boot: "the last one".to_owned(), ..system() };
         assert_eq!(parse(&bytes, NAME, &other_boot), LeaseFile::Stale);
-        let elsewhere = SystemId {
-            namespace: 6,
-            ..system()
-        };
+        let elsewhere = SystemId { namespace: 6, ..system() };
         assert_eq!(parse(&bytes, NAME, &elsewhere), LeaseFile::Nothing);
         let text = String::from_utf8(bytes).unwrap();
         let newer = text.replace(r#""version":2"#, r#""version":3"#);
@@ -372,10 +324,7 @@ mod tests {
         let text = String::from_utf8(bytes).unwrap();
         let raw = text.replace("\u{fffd}[2J", r"\u001b[2J");
         assert_ne!(raw, text);
-        assert_eq!(
-            parse(raw.as_bytes(), NAME, &system()),
-            LeaseFile::Lease(lease, Vec::new())
-        );
+        assert_eq!(parse(raw.as_bytes(), NAME, &system()), LeaseFile::Lease(lease, Vec::new()));
     }
 
     #[test]
@@ -383,10 +332,7 @@ mod tests {
         let wild = || held("\u{1b}[2J\nGPU 1", 1);
         let told = LeaseContent {
             held: vec![wild()],
-            claim: Some(Claim {
-                since: 1,
-                devices: vec![wild()],
-            }),
+            claim: Some(Claim { since: 1, devices: vec![wild()] }),
         };
         let bytes = write(&system(), &owner(), &told, &[]).unwrap();
         let LeaseFile::Lease(lease, _) = parse(&bytes, NAME, &system()) else {
@@ -406,10 +352,7 @@ mod tests {
 
     #[test]
     fn of_many_attempts_the_first_that_fit_are_named() {
-        let leader = |pid| ProcessKey {
-            pid,
-            start_time: u64::MAX,
-        };
+        let leader = |pid| ProcessKey { pid, start_time: u64::MAX };
         let many: Vec<ProcessKey> = (1..=9000).map(leader).collect();
         let bytes = write(&system(), &owner(), &content(&[held("GPU-1", 1)]), &many).unwrap();
         let LeaseFile::Lease(_, leaders) = parse(&bytes, NAME, &system()) else {

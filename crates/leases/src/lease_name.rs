@@ -21,10 +21,7 @@ impl UserFolderName {
     pub(crate) fn parse(folder: &[u8]) -> Option<Self> {
         let text = str::from_utf8(folder).ok()?;
         let (uid, random) = text.split_once('-')?;
-        let name = Self {
-            uid: uid.parse().ok()?,
-            random: u64::from_str_radix(random, 16).ok()?,
-        };
+        let name = Self { uid: uid.parse().ok()?, random: u64::from_str_radix(random, 16).ok()? };
         (name.to_string() == text).then_some(name)
     }
 }
@@ -58,11 +55,8 @@ impl LeaseName {
     pub(crate) fn parse(uid: u32, file: &[u8]) -> Option<Self> {
         let text = str::from_utf8(file).ok()?;
         let (pid, start) = text.split_once('-')?;
-        let name = Self {
-            uid,
-            pid: pid.parse().ok().filter(|&pid| pid > 0)?,
-            start: start.parse().ok()?,
-        };
+        let name =
+            Self { uid, pid: pid.parse().ok().filter(|&pid| pid > 0)?, start: start.parse().ok()? };
         // `+7` and `007` are numbers as well, but a process has only one name.
         (name.to_string() == text).then_some(name)
     }
@@ -80,11 +74,7 @@ mod tests {
 
     #[test]
     fn a_name_reads_as_it_is_written_and_in_no_other_way() {
-        let name = LeaseName {
-            uid: 1000,
-            pid: 42,
-            start: u64::MAX,
-        };
+        let name = LeaseName { uid: 1000, pid: 42, start: u64::MAX };
         let parse = |text: &[u8]| LeaseName::parse(1000, text);
         assert_eq!(parse(name.to_string().as_bytes()), Some(name));
         assert_eq!(parse(name.draft().as_bytes()), None);

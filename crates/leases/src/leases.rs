@@ -399,14 +399,12 @@ impl LeasesGuard<'_> {
         let path = leases.folder.path.clone();
         let warning = match self.taken {
             LockResult::Acquired | LockResult::Awaited => None,
-            LockResult::Busy => Some(LeaseError::Locked {
-                path,
-                holder: holder(leases.folder.identity),
-            }),
-            LockResult::Unavailable(errno) => Some(LeaseError::NoLock {
-                path,
-                reason: errno.into(),
-            }),
+            LockResult::Busy => {
+                Some(LeaseError::Locked { path, holder: holder(leases.folder.identity) })
+            }
+            LockResult::Unavailable(errno) => {
+                Some(LeaseError::NoLock { path, reason: errno.into() })
+            }
         };
         let warned = std::mem::replace(&mut leases.warned, warning.is_some());
         warning.filter(|_| !warned)

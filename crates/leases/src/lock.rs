@@ -224,9 +224,7 @@ impl FolderLock {
         let thread = thread.stack_size(self.stack);
         thread.spawn(move || theirs.serve(&folder, &bell)).ok()?;
         let waits = |state: &mut HandoverState| *state == HandoverState::Attended;
-        let waited = handover
-            .changed
-            .wait_timeout_while(handover.state(), moment, waits);
+        let waited = handover.changed.wait_timeout_while(handover.state(), moment, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match *state {
             HandoverState::Attended if wait.is_given_up => *state = HandoverState::GivenUp,
@@ -273,10 +271,7 @@ impl FolderLock {
         };
         let Some(handover) = &wait.handover else {
             let again = Timespec::try_from(AGAIN).ok();
-            let _ = poll(
-                &mut [PollFd::new(&*self.bell, PollFlags::IN)],
-                again.as_ref(),
-            );
+            let _ = poll(&mut [PollFd::new(&*self.bell, PollFlags::IN)], again.as_ref());
             return;
         };
         let left = wait.due.saturating_duration_since(Instant::now());
@@ -378,11 +373,7 @@ mod tests {
             decide(&mut other);
         });
         assert_eq!(other.take(LONG), LockResult::Acquired);
-        assert_eq!(
-            one.take(SHORT),
-            LockResult::Awaited,
-            "it is the other's now"
-        );
+        assert_eq!(one.take(SHORT), LockResult::Awaited, "it is the other's now");
     }
 
     #[test]
@@ -393,11 +384,7 @@ mod tests {
         assert_eq!(other.take(LONG), LockResult::Awaited, "at once: this ends");
         one.release();
         poll(&mut [PollFd::new(&*other.bell, PollFlags::IN)], None).unwrap();
-        assert_eq!(
-            one.take(SHORT),
-            LockResult::Awaited,
-            "it is the other's now"
-        );
+        assert_eq!(one.take(SHORT), LockResult::Awaited, "it is the other's now");
         assert_eq!(other.take(SHORT), LockResult::Acquired);
         other.release();
         poll(&mut [PollFd::new(&*one.bell, PollFlags::IN)], None).unwrap();

@@ -266,14 +266,10 @@ impl OtherLeases {
                 .iter()
                 .filter(|(_, known)| known.folder.name == name && known.moves_until.is_none());
             let gone = gone.map(|(name, _)| *name);
-            for name in gone
-                .filter(|name| !found.contains(name))
-                .collect::<Vec<_>>()
-            {
+            for name in gone.filter(|name| !found.contains(name)).collect::<Vec<_>>() {
                 self.forget(name);
             }
-            self.over
-                .retain(|over| over.uid != name.uid || found.contains(over));
+            self.over.retain(|over| over.uid != name.uid || found.contains(over));
             for name in found {
                 self.read_file(&user, name)?;
             }
@@ -308,10 +304,7 @@ impl OtherLeases {
                 self.watch.unlisten();
                 self.watch.wake_up();
             }
-            let known = KnownFolder {
-                folder: Arc::new(user),
-                listed: None,
-            };
+            let known = KnownFolder { folder: Arc::new(user), listed: None };
             self.users.insert(known.folder.name, known);
         }
         Ok(())
@@ -336,10 +329,7 @@ impl OtherLeases {
             LeaseFile::Unread(errno) => return Err(unread(errno)),
         };
         if let Some(known) = self.known.get_mut(&name) {
-            let lease = Lease {
-                left: known.lease.left.take(),
-                ..lease
-            };
+            let lease = Lease { left: known.lease.left.take(), ..lease };
             known.leaders = leaders;
             if known.moves_until.take().is_some() {
                 known.folder = Arc::clone(folder);

@@ -21,21 +21,14 @@ pub(crate) struct SystemId {
 
 impl SystemId {
     pub(crate) fn read() -> io::Result<Self> {
-        Ok(Self {
-            boot: boot_id()?,
-            namespace: fs_err::metadata("/proc/self/ns/pid")?.ino(),
-        })
+        Ok(Self { boot: boot_id()?, namespace: fs_err::metadata("/proc/self/ns/pid")?.ino() })
     }
 }
 
 /// This process.
 pub(crate) fn me() -> io::Result<LeaseName> {
     let pid = getpid().as_raw_nonzero().get().unsigned_abs();
-    Ok(LeaseName {
-        uid: geteuid().as_raw(),
-        pid,
-        start: ProcEntry::of(pid).stat()?.start_time,
-    })
+    Ok(LeaseName { uid: geteuid().as_raw(), pid, start: ProcEntry::of(pid).stat()?.start_time })
 }
 
 /// Whether a process is alive.
@@ -85,11 +78,7 @@ pub(crate) fn find(name: LeaseName) -> ProcessState {
         Err(error) if is_unclear(&error) => return ProcessState::Unknown,
         _ => {}
     }
-    if has_ended(&process) {
-        ProcessState::Ended
-    } else {
-        ProcessState::Alive(process)
-    }
+    if has_ended(&process) { ProcessState::Ended } else { ProcessState::Alive(process) }
 }
 
 #[cfg(test)]
@@ -103,26 +92,11 @@ mod tests {
     fn a_process_is_found_by_all_of_its_name_only() {
         let me = me().unwrap();
         assert!(matches!(find(me), ProcessState::Alive(_)));
-        let earlier = LeaseName {
-            start: me.start - 1,
-            ..me
-        };
-        assert!(
-            matches!(find(earlier), ProcessState::Ended),
-            "a reused number"
-        );
-        let other = LeaseName {
-            uid: me.uid + 1,
-            ..me
-        };
-        assert!(
-            matches!(find(other), ProcessState::Unknown),
-            "another user's name"
-        );
-        let huge = LeaseName {
-            pid: u32::MAX,
-            ..me
-        };
+        let earlier = LeaseName { start: me.start - 1, ..me };
+        assert!(matches!(find(earlier), ProcessState::Ended), "a reused number");
+        let other = LeaseName { uid: me.uid + 1, ..me };
+        assert!(matches!(find(other), ProcessState::Unknown), "another user's name");
+        let huge = LeaseName { pid: u32::MAX, ..me };
         assert!(matches!(find(huge), ProcessState::Ended));
     }
 
@@ -159,10 +133,7 @@ mod tests {
         }
         let me = me().unwrap();
         let limit = getrlimit(Resource::Nofile);
-        let none = Rlimit {
-            current: Some(0),
-            ..limit
-        };
+        let none = Rlimit { current: Some(0), ..limit };
         setrlimit(Resource::Nofile, none).unwrap();
         let found = find(me);
         setrlimit(Resource::Nofile, limit).unwrap();

@@ -41,10 +41,7 @@ impl From<OsString> for ByteString {
 
 /// Text, or bytes that are not UTF-8.
 #[derive(Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected text, or an object such as {\"bytes\": \"caf\\\\xe9\"}"
-)]
+#[serde(untagged, expecting = "expected text, or an object such as {\"bytes\": \"caf\\\\xe9\"}")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub(crate) enum WrittenBytes<'a> {
     /// Text.
@@ -60,9 +57,7 @@ impl<'a> From<&'a [u8]> for WrittenBytes<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.into()),
-            Err(_) => Self::Escaped {
-                bytes: bytes.escape_ascii().to_string(),
-            },
+            Err(_) => Self::Escaped { bytes: bytes.escape_ascii().to_string() },
         }
     }
 }
@@ -143,9 +138,7 @@ pub(crate) mod path {
             path: &Option<PathBuf>,
             serializer: S,
         ) -> Result<S::Ok, S::Error> {
-            path.as_deref()
-                .map(WrittenBytes::from)
-                .serialize(serializer)
+            path.as_deref().map(WrittenBytes::from).serialize(serializer)
         }
 
         pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
@@ -182,10 +175,7 @@ mod tests {
     fn an_escape_that_is_none_is_refused() {
         for wrong in [r"\", r"\q", r"\x4", r"\xgg"] {
             let json = serde_json::json!({ "bytes": wrong }).to_string();
-            assert!(
-                serde_json::from_str::<ByteString>(&json).is_err(),
-                "{wrong}"
-            );
+            assert!(serde_json::from_str::<ByteString>(&json).is_err(), "{wrong}");
         }
     }
 }

@@ -68,10 +68,7 @@ impl Default for Command {
 
 /// A command: a line for the shell, or a program and its arguments.
 #[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "a command is a string (a line) or a list (its words)"
-)]
+#[serde(untagged, expecting = "a command is a string (a line) or a list (its words)")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 enum WrittenCommand {
     /// A line for the shell.
@@ -121,15 +118,9 @@ mod tests {
     fn a_string_is_a_line_and_a_list_is_words() {
         for (json, wanted) in [
             (r#""a b""#, Command::Line(b"a b".to_vec())),
-            (
-                r#"["a","b c"]"#,
-                Command::Words(vec![b"a".to_vec(), b"b c".to_vec()]),
-            ),
+            (r#"["a","b c"]"#, Command::Words(vec![b"a".to_vec(), b"b c".to_vec()])),
             (r#"{"bytes":"\\xff"}"#, Command::Line(vec![0xff])),
-            (
-                r#"["a",{"bytes":"\\xff"}]"#,
-                Command::Words(vec![b"a".to_vec(), vec![0xff]]),
-            ),
+            (r#"["a",{"bytes":"\\xff"}]"#, Command::Words(vec![b"a".to_vec(), vec![0xff]])),
         ] {
             let command: Command = serde_json::from_str(json).unwrap();
             assert_eq!(command, wanted);

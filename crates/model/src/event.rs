@@ -271,16 +271,9 @@ mod tests {
     use super::*;
 
     fn again(kind: EventKind) -> serde_json::Value {
-        let event = Event {
-            time: Timestamp(1_700_000_000_123_456),
-            kind,
-        };
+        let event = Event { time: Timestamp(1_700_000_000_123_456), kind };
         let json = serde_json::to_string(&event).unwrap();
-        assert_eq!(
-            serde_json::from_str::<Event>(&json).unwrap(),
-            event,
-            "{json}"
-        );
+        assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event, "{json}");
         serde_json::from_str(&json).unwrap()
     }
 
@@ -336,11 +329,7 @@ mod tests {
             interval: Duration::from_millis(50),
             utilisation: Some(Utilisation { mean: 40, most: 90 }),
         }));
-        again(EventKind::Stopping {
-            run,
-            phase: Phase::Draining,
-            running: 2,
-        });
+        again(EventKind::Stopping { run, phase: Phase::Draining, running: 2 });
         let ended = again(EventKind::RunEnded(RunSummary {
             run,
             succeeded: 1,

@@ -65,10 +65,7 @@ impl FromStr for RunId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
             Ok(number) if number > 0 => Ok(Self(number)),
-            _ => Err(ParseValueError::new(
-                text,
-                "the number of a run, such as 12",
-            )),
+            _ => Err(ParseValueError::new(text, "the number of a run, such as 12")),
         }
     }
 }

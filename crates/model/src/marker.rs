@@ -23,10 +23,7 @@ pub struct Marker {
     #[serde(deserialize_with = "or_default")]
     pub outcome: String,
     /// Whether it was a trial run of an experiment (`--debug`), which is no result.
-    #[serde(
-        deserialize_with = "or_default",
-        skip_serializing_if = "std::ops::Not::not"
-    )]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
     pub debug: bool,
     /// The exit status or signal that belongs to the outcome.
     pub detail: Option<i32>,

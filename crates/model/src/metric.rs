@@ -109,12 +109,7 @@ pub struct MetricSummary {
 impl MetricSummary {
     /// The summary of a single value.
     pub const fn of(value: f64) -> Self {
-        Self {
-            last: value,
-            lowest: value,
-            highest: value,
-            count: 1,
-        }
+        Self { last: value, lowest: value, highest: value, count: 1 }
     }
 
     /// Counts one more value, the latest.
@@ -143,18 +138,12 @@ pub(crate) mod number {
         }
     }
 
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde passes the field as it is"
-    )]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field as it is")]
     pub(crate) fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         // From 2^53 on, a float may stand for another number than the one that was meant.
         const EXACT: f64 = 9e15;
         if number.fract() == 0.0 && number.abs() < EXACT {
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "a whole number within the range"
-            )]
+            #[expect(clippy::cast_possible_truncation, reason = "a whole number within the range")]
             serializer.serialize_i64(*number as i64)
         } else {
             serializer.serialize_f64(*number)
@@ -175,11 +164,7 @@ pub(crate) mod number {
         numbers: &BTreeMap<String, f64>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(
-            numbers
-                .iter()
-                .map(|(name, number)| (name, Written(*number))),
-        )
+        serializer.collect_map(numbers.iter().map(|(name, number)| (name, Written(*number))))
     }
 }
 
@@ -198,9 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_no_line_of_metrics_is_explained() {
-        let not_a_number = |name: &str| MetricLineError::NotANumber {
-            name: name.to_owned(),
-        };
+        let not_a_number = |name: &str| MetricLineError::NotANumber { name: name.to_owned() };
         let long = format!("{{\"{}\": 1}}", "x".repeat(201));
         let deep = "[".repeat(1000);
         for (text, wanted) in [
@@ -232,21 +215,10 @@ mod tests {
 
     #[test]
     fn whole_numbers_are_written_without_a_fraction() {
-        let summary = MetricSummary {
-            last: 3.0,
-            lowest: 0.5,
-            highest: 1e300,
-            count: 2,
-        };
+        let summary = MetricSummary { last: 3.0, lowest: 0.5, highest: 1e300, count: 2 };
         let json = serde_json::to_string(&summary).unwrap();
-        assert_eq!(
-            json,
-            r#"{"last":3,"lowest":0.5,"highest":1e+300,"count":2}"#
-        );
-        assert_eq!(
-            serde_json::from_str::<MetricSummary>(&json).unwrap(),
-            summary
-        );
+        assert_eq!(json, r#"{"last":3,"lowest":0.5,"highest":1e+300,"count":2}"#);
+        assert_eq!(serde_json::from_str::<MetricSummary>(&json).unwrap(), summary);
     }
 
     #[test]
@@ -260,12 +232,7 @@ mod tests {
         let mut parts = of(&values[..2]);
         parts.append(&of(&values[2..]));
         assert_eq!(parts, of(&values));
-        let whole = MetricSummary {
-            last: 2.0,
-            lowest: -1.0,
-            highest: 3.0,
-            count: 4,
-        };
+        let whole = MetricSummary { last: 2.0, lowest: -1.0, highest: 3.0, count: 4 };
         assert_eq!(parts, whole);
     }
 }

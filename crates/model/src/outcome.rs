@@ -37,10 +37,7 @@ impl Outcome {
     /// Whether another attempt could come out better. A command that does not
     /// exist will not exist next time, and an interrupted run starts nothing.
     pub const fn is_worth_retrying(self) -> bool {
-        matches!(
-            self,
-            Self::Failed { .. } | Self::Killed { .. } | Self::TimedOut
-        )
+        matches!(self, Self::Failed { .. } | Self::Killed { .. } | Self::TimedOut)
     }
 
     /// Whether the task is settled: `resume` leaves it alone.
@@ -104,10 +101,7 @@ pub(crate) struct OutcomeParts {
 
 impl From<Outcome> for OutcomeParts {
     fn from(outcome: Outcome) -> Self {
-        Self {
-            outcome: outcome.word().to_owned(),
-            detail: outcome.detail(),
-        }
+        Self { outcome: outcome.word().to_owned(), detail: outcome.detail() }
     }
 }
 

@@ -25,10 +25,7 @@ pub struct ParseValueError {
 
 impl ParseValueError {
     pub(crate) fn new(text: &str, expected: &'static str) -> Self {
-        Self {
-            text: text.to_owned(),
-            expected,
-        }
+        Self { text: text.to_owned(), expected }
     }
 }
 
@@ -115,16 +112,10 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseValueError::new(text, "an amount of memory, such as 9G or 512M");
         let text = text.trim();
-        let end = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(wrong)?;
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
         let value: f64 = text[..end].parse().map_err(|_| wrong())?;
         let unit = text[end..].trim_start().to_ascii_lowercase();
-        let power = match unit
-            .strip_suffix('b')
-            .unwrap_or(&unit)
-            .trim_end_matches('i')
-        {
+        let power = match unit.strip_suffix('b').unwrap_or(&unit).trim_end_matches('i') {
             "" if unit == "b" => 0,
             "k" => 1,
             "m" => 2,
@@ -173,14 +164,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseValueError> {
     }
     let mut total = 0.0_f64;
     while !rest.is_empty() {
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let value: f64 = rest[..end].parse().map_err(|_| wrong())?;
         rest = &rest[end..];
-        let end = rest
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
         total += value
             * match &rest[..end] {
                 "ms" => 0.001,
@@ -238,17 +225,7 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Bytes(wanted)), "{text}");
         }
-        for text in [
-            "",
-            "9",
-            "G",
-            "-1G",
-            "0G",
-            "9X",
-            "1e3G",
-            "9 G B",
-            "99999999T",
-        ] {
+        for text in ["", "9", "G", "-1G", "0G", "9X", "1e3G", "9 G B", "99999999T"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
     }
@@ -264,24 +241,9 @@ mod tests {
             ("1.5h", 5_400_000),
             ("1d", 86_400_000),
         ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_millis(millis)),
-                "{text}"
-            );
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in [
-            "",
-            "0",
-            "h",
-            "2x",
-            "-1",
-            "1..2",
-            "1e400",
-            "99999999999",
-            "5 minutes",
-            "∞",
-        ] {
+        for text in ["", "0", "h", "2x", "-1", "1..2", "1e400", "99999999999", "5 minutes", "∞"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

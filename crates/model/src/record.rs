@@ -205,12 +205,7 @@ impl NewTask {
     pub fn new(id: TaskId, mut spec: TaskSpec, after: Box<[u32]>) -> Self {
         let command = std::mem::take(&mut spec.command);
         let json = || serde_json::to_string(&spec).expect("all keys in it are text");
-        Self {
-            id,
-            command,
-            spec: (!spec.is_plain()).then(|| json().into()),
-            after,
-        }
+        Self { id, command, spec: (!spec.is_plain()).then(|| json().into()), after }
     }
 
     fn weight(&self) -> usize {

@@ -268,27 +268,15 @@ mod tests {
         }
         assert_eq!(read::<GpuRequest>("0.5"), GpuRequest::Share(Milli(500)));
         assert_eq!(read::<GpuRequest>("2"), GpuRequest::Whole(2));
-        assert_eq!(
-            read::<GpuRequest>(r#""1/3""#),
-            GpuRequest::Share(Milli(333))
-        );
-        assert_eq!(
-            read::<VramRequest>(r#""9G""#),
-            VramRequest::Bytes(Bytes(9 << 30))
-        );
+        assert_eq!(read::<GpuRequest>(r#""1/3""#), GpuRequest::Share(Milli(333)));
+        assert_eq!(read::<VramRequest>(r#""9G""#), VramRequest::Bytes(Bytes(9 << 30)));
         assert_eq!(read::<VramRequest>("1024"), VramRequest::Bytes(Bytes(1024)));
         assert_eq!(read::<VramRequest>("9e3"), VramRequest::Bytes(Bytes(9000)));
         assert_eq!(read::<Bytes>("9000.0"), Bytes(9000));
         assert!(serde_json::from_str::<Bytes>("9000.5").is_err());
         assert_eq!(read::<VramRequest>(r#""auto""#), VramRequest::Auto);
-        assert_eq!(
-            read::<TimeLimit>("1.5"),
-            TimeLimit::After(Duration::from_millis(1500))
-        );
-        assert_eq!(
-            read::<TimeLimit>(r#""2h""#),
-            TimeLimit::After(Duration::from_hours(2))
-        );
+        assert_eq!(read::<TimeLimit>("1.5"), TimeLimit::After(Duration::from_millis(1500)));
+        assert_eq!(read::<TimeLimit>(r#""2h""#), TimeLimit::After(Duration::from_hours(2)));
         assert_eq!(read::<TimeLimit>(r#""never""#), TimeLimit::Never);
         assert!(serde_json::from_str::<GpuRequest>("1.5").is_err());
         assert!(serde_json::from_str::<GpuRequest>("true").is_err());
@@ -303,11 +291,7 @@ mod tests {
             let json = serde_json::to_string(value).unwrap();
             assert_eq!(serde_json::from_str::<T>(&json).unwrap(), *value, "{json}");
         }
-        for gpus in [
-            GpuRequest::None,
-            GpuRequest::Share(Milli(333)),
-            GpuRequest::Whole(8),
-        ] {
+        for gpus in [GpuRequest::None, GpuRequest::Share(Milli(333)), GpuRequest::Whole(8)] {
             again(&gpus);
         }
         for bytes in [0, 1, u64::MAX] {
@@ -322,26 +306,15 @@ mod tests {
     #[test]
     fn an_amount_of_cores_is_not_taken_for_one_of_gpus() {
         let error = |text: &str| text.parse::<Milli>().unwrap_err().to_string();
-        assert_eq!(
-            error("many"),
-            "`many` is not a number of cores, such as 4, 1.5 or 1/3"
-        );
-        assert_eq!(
-            error("0.0001"),
-            "`0.0001` is not a whole number of thousandths of a core"
-        );
+        assert_eq!(error("many"), "`many` is not a number of cores, such as 4, 1.5 or 1/3");
+        assert_eq!(error("0.0001"), "`0.0001` is not a whole number of thousandths of a core");
         let error = "many".parse::<GpuRequest>().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "`many` is not an amount of GPUs, such as 2, 0.5 or 1/3"
-        );
+        assert_eq!(error, "`many` is not an amount of GPUs, such as 2, 0.5 or 1/3");
     }
 
     #[test]
     fn one_and_a_half_gpus_are_refused() {
-        for text in [
-            "1.5", "3/2", "-1", "0.0001", "", "half", "1/0", "nan", "1e3",
-        ] {
+        for text in ["1.5", "3/2", "-1", "0.0001", "", "half", "1/0", "nan", "1e3"] {
             assert!(text.parse::<GpuRequest>().is_err(), "{text}");
         }
     }

@@ -349,10 +349,7 @@ mod tests {
     fn gpus_and_slots_are_two_answers_to_one_question() {
         let gpus: PoolSpec = serde_json::from_str(r#"{"gpus": "0,1", "mps": true}"#).unwrap();
         assert_eq!(gpus.gpus, ["0,1"]);
-        let slots = PoolSpec {
-            slots: Some(2),
-            ..PoolSpec::default()
-        };
+        let slots = PoolSpec { slots: Some(2), ..PoolSpec::default() };
         let both = slots.over(&gpus);
         assert!(both.gpus.is_empty() && both.slots == Some(2) && both.mps == Some(true));
     }

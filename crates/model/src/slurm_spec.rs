@@ -196,10 +196,7 @@ mod tests {
             assert_eq!(time.to_string().parse(), Ok(time), "{text}");
         }
         assert_eq!("UNLIMITED".parse(), Ok(JobTime::Unlimited));
-        assert_eq!(
-            JobTime::After(Duration::from_hours(2)).to_string(),
-            "02:00:00"
-        );
+        assert_eq!(JobTime::After(Duration::from_hours(2)).to_string(), "02:00:00");
         for text in ["", "0", "soon", "1:2:3:4", "-5", "1-", "1--2", "3 parsecs"] {
             assert!(text.parse::<JobTime>().is_err(), "{text}");
         }
@@ -215,10 +212,7 @@ mod tests {
         assert_eq!(spec.sbatch, ["--exclusive"]);
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<SlurmSpec>(&json).unwrap(), spec);
-        let over = SlurmSpec {
-            partition: Some("cpu".to_owned()),
-            ..SlurmSpec::default()
-        };
+        let over = SlurmSpec { partition: Some("cpu".to_owned()), ..SlurmSpec::default() };
         let over = over.over(&spec);
         assert_eq!(over.partition.as_deref(), Some("cpu"));
         assert_eq!(over.jobs, NonZeroU32::new(2));

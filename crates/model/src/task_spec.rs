@@ -128,10 +128,7 @@ written::parsed!(Grace);
 impl TaskSpec {
     /// A task with nothing but a command, as most are.
     pub fn new(command: Command) -> Self {
-        Self {
-            command,
-            ..Self::default()
-        }
+        Self { command, ..Self::default() }
     }
 
     /// Whether it has nothing but a command.

@@ -44,10 +44,7 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let seconds = f64::deserialize(deserializer)?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a time beyond all clocks saturates"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "a time beyond all clocks saturates")]
         Ok(Self((seconds * 1e6).round() as i64))
     }
 }

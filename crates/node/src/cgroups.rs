@@ -16,10 +16,7 @@ impl SlurmCgroups {
         let is_scope = |name: &str| name.ends_with("slurmstepd.scope");
         let mut version_1 = folders("/sys/fs/cgroup/freezer", is_slurm);
         version_1.extend(folders("/sys/fs/cgroup/devices", is_slurm));
-        Self {
-            version_1,
-            version_2: folders("/sys/fs/cgroup/system.slice", is_scope),
-        }
+        Self { version_1, version_2: folders("/sys/fs/cgroup/system.slice", is_scope) }
     }
 
     /// Whether there are processes of the job here. Empty folders of version 1 can stay behind

@@ -40,11 +40,7 @@ impl Points {
     }
 
     fn wrong_unless(&mut self, what: impl Into<String>, is_right: bool, todo: &str) {
-        let verdict = if is_right {
-            Verdict::Ok
-        } else {
-            Verdict::Wrong(todo.to_owned())
-        };
+        let verdict = if is_right { Verdict::Ok } else { Verdict::Wrong(todo.to_owned()) };
         self.add(what, verdict);
     }
 }
@@ -54,11 +50,7 @@ impl Points {
 pub fn check(file: &Path, node: Option<&str>, minors: &[(String, u32)]) -> Vec<CheckPoint> {
     let mut points = Points(Vec::new());
     let is_root = rustix::process::geteuid().is_root();
-    points.wrong_unless(
-        "run by root",
-        is_root,
-        "run it as root: prolog and epilog are",
-    );
+    points.wrong_unless("run by root", is_root, "run it as root: prolog and epilog are");
     let config = match Config::read(file) {
         Ok(config) => config,
         Err(error) => {
@@ -85,22 +77,16 @@ pub fn check(file: &Path, node: Option<&str>, minors: &[(String, u32)]) -> Vec<C
 /// The filters run as whoever submits a job, and read the configuration.
 fn readable(file: &Path, points: &mut Points) {
     let beside = ["cli_filter.lua", "job_submit.lua"].map(|name| file.with_file_name(name));
-    let files = beside
-        .iter()
-        .map(PathBuf::as_path)
-        .filter(|file| exists(file));
-    let folder = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
+    let files = beside.iter().map(PathBuf::as_path).filter(|file| exists(file));
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let wanted = files.chain([file]).map(|file| (file, 0o444));
     let wanted = wanted.chain(folder.map(|folder| (folder, 0o555)));
     let unreadable = wanted.filter(|(path, bits)| {
         let mode = fs_err::metadata(path).map_or(0, |found| found.mode());
         mode & bits != *bits
     });
-    let commands: Vec<String> = unreadable
-        .map(|(path, _)| format!("chmod a+rX {}", path.display()))
-        .collect();
+    let commands: Vec<String> =
+        unreadable.map(|(path, _)| format!("chmod a+rX {}", path.display())).collect();
     points.wrong_unless(
         "everybody can read it, and the filters beside it",
         commands.is_empty(),
@@ -181,10 +167,7 @@ fn slurm(config: &Config, node: Option<&str>, points: &mut Points) {
     let what = format!("Slurm's commands beside {}", config.scontrol.display());
     let all = ["scontrol", "squeue", "scancel"].map(|name| config.scontrol.with_file_name(name));
     if let Some(missing) = all.iter().find(|program| !exists(program)) {
-        let todo = format!(
-            "there is no {}: name scontrol in the configuration",
-            missing.display()
-        );
+        let todo = format!("there is no {}: name scontrol in the configuration", missing.display());
         return points.add(what, Verdict::Wrong(todo));
     }
     points.add(what, Verdict::Ok);
@@ -223,9 +206,7 @@ fn mode(config: &Config, release: Option<Release>, points: &mut Points) {
 fn settings(conf: &SlurmConf, points: &mut Points) {
     let has = |key: &str, word: &str| {
         let value = conf.get(key).unwrap_or_default();
-        value
-            .split([',', ' '])
-            .any(|part| part.eq_ignore_ascii_case(word))
+        value.split([',', ' ']).any(|part| part.eq_ignore_ascii_case(word))
     };
     let types = has("GresTypes", "gpu") && has("GresTypes", "mps");
     points.wrong_unless("slurm.conf: GresTypes", types, "set GresTypes=gpu,mps");
@@ -267,11 +248,7 @@ fn settings(conf: &SlurmConf, points: &mut Points) {
         "add task/cgroup: without it every job can use every GPU",
     );
     let tracks = conf.get("ProctrackType") == Some("proctrack/cgroup");
-    points.wrong_unless(
-        "slurm.conf: ProctrackType",
-        tracks,
-        "set ProctrackType=proctrack/cgroup",
-    );
+    points.wrong_unless("slurm.conf: ProctrackType", tracks, "set ProctrackType=proctrack/cgroup");
     let lines = conf.lines("cgroup.conf").unwrap_or_default();
     let constrains = lines.iter().any(|line| {
         let line = line.replace(' ', "").to_ascii_lowercase();
@@ -288,10 +265,9 @@ fn settings(conf: &SlurmConf, points: &mut Points) {
         "kernel: bpf_jit_harden",
         device_programs(harden.as_deref().unwrap_or_default(), is_version_2),
     );
-    for (key, file) in [
-        ("CliFilterPlugins", "cli_filter.lua"),
-        ("JobSubmitPlugins", "job_submit.lua"),
-    ] {
+    for (key, file) in
+        [("CliFilterPlugins", "cli_filter.lua"), ("JobSubmitPlugins", "job_submit.lua")]
+    {
         let value = conf.get(key).unwrap_or_default();
         let better = |why: &str| {
             Verdict::Better(format!(
@@ -346,17 +322,11 @@ fn is_ours(path: &Path, verb: &str) -> bool {
 
 fn gres(config: &Config, conf: &SlurmConf, slurm: &Slurm, node: &str, points: &mut Points) {
     let shown = slurm.show_node(node).unwrap_or_default();
-    let gres = shown
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("Gres="));
+    let gres = shown.split_whitespace().find_map(|word| word.strip_prefix("Gres="));
     let gres = gres.unwrap_or_default();
     let amount = gres.split(',').find_map(|part| {
         let part = part.split('(').next()?;
-        part.strip_prefix("mps:")?
-            .rsplit(':')
-            .next()?
-            .parse::<u64>()
-            .ok()
+        part.strip_prefix("mps:")?.rsplit(':').next()?.parse::<u64>().ok()
     });
     let Some(lines) = conf.lines("gres.conf") else {
         let todo = format!("there is no gres.conf in {}", conf.folder.display());
@@ -369,19 +339,13 @@ fn gres(config: &Config, conf: &SlurmConf, slurm: &Slurm, node: &str, points: &m
     let count = config.count;
     // Without a file, Slurm divides what the node has, and counts on one of the parts.
     let is_divided = config.mode == Mode::Choose && !on_one && !mps.is_empty();
-    let parts = if is_divided {
-        config.gpus.len() as u64
-    } else {
-        1
-    };
+    let parts = if is_divided { config.gpus.len() as u64 } else { 1 };
     let verdict = match amount {
         Some(amount) if amount == count * parts => Verdict::Ok,
         Some(amount) => Verdict::Wrong(format!(
             "the node has mps:{amount}, the configuration says count = {count}: make them the same"
         )),
-        None => Verdict::Wrong(format!(
-            "add mps:{count} to Gres= in the line of node {node}"
-        )),
+        None => Verdict::Wrong(format!("add mps:{count} to Gres= in the line of node {node}")),
     };
     points.add(format!("slurm.conf: Gres of node {node}"), verdict);
     match config.mode {

@@ -52,10 +52,7 @@ pub fn choose(
     share: u64,
 ) -> Result<Vec<GpuPart>, NoRoom> {
     let parts = share.div_ceil(per_gpu.max(1)).max(1);
-    let no_room = NoRoom {
-        part: share.div_ceil(parts),
-        parts,
-    };
+    let no_room = NoRoom { part: share.div_ceil(parts), parts };
     if parts > u64::from(gpus) {
         return Err(no_room);
     }
@@ -72,14 +69,8 @@ pub fn choose(
         cpu: None,
         ram: None,
     };
-    let pool = Pool {
-        nodes: vec![node],
-        slots: None,
-    };
-    let settings = SchedulerSettings {
-        policy: placing,
-        ..SchedulerSettings::default()
-    };
+    let pool = Pool { nodes: vec![node], slots: None };
+    let settings = SchedulerSettings { policy: placing, ..SchedulerSettings::default() };
     let mut state = SchedulerState::new(&pool, settings).map_err(|_| no_room)?;
     let mut effects = Vec::new();
     let mut tell = |event| step(&mut state, event, Now::default(), &mut effects);
@@ -87,10 +78,7 @@ pub fn choose(
         // Packing leaves room for tasks like those it knows of. What there is room to be
         // left for here are jobs with a whole GPU.
         tell(SchedulerEvent::HoldRun(IMAGINED));
-        tell(SchedulerEvent::Submit(Submission::new(
-            TaskId::new(IMAGINED, 1),
-            amount(per_gpu),
-        )));
+        tell(SchedulerEvent::Submit(Submission::new(TaskId::new(IMAGINED, 1), amount(per_gpu))));
     }
     for (number, part) in (1..).zip(taken) {
         tell(SchedulerEvent::Adopt {
@@ -115,11 +103,7 @@ pub fn choose(
     }
     let mut chosen: Vec<GpuPart> = effects.iter().filter_map(started).collect();
     chosen.sort_unstable_by_key(|part| part.gpu);
-    if chosen.len() as u64 == parts {
-        Ok(chosen)
-    } else {
-        Err(no_room)
-    }
+    if chosen.len() as u64 == parts { Ok(chosen) } else { Err(no_room) }
 }
 
 /// So much of one device.
@@ -133,14 +117,9 @@ fn amount(units: u64) -> Request {
 
 fn started(effect: &Effect) -> Option<GpuPart> {
     match effect {
-        Effect::Start {
-            task, placement, ..
-        } if task.run == NEW => {
+        Effect::Start { task, placement, .. } if task.run == NEW => {
             let granted = placement.devices.first()?;
-            Some(GpuPart {
-                gpu: granted.device.0,
-                units: granted.memory.0,
-            })
+            Some(GpuPart { gpu: granted.device.0, units: granted.memory.0 })
         }
         _ => None,
     }

@@ -132,14 +132,9 @@ pub enum ConfigError {
 impl Config {
     /// Reads the configuration, which root alone may write.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        let text = read_trusted(file).map_err(|source| ConfigError::Unreadable {
-            file: file.to_owned(),
-            source,
-        })?;
-        Self::parse(&text).map_err(|why| ConfigError::Wrong {
-            file: file.to_owned(),
-            why,
-        })
+        let text = read_trusted(file)
+            .map_err(|source| ConfigError::Unreadable { file: file.to_owned(), source })?;
+        Self::parse(&text).map_err(|why| ConfigError::Wrong { file: file.to_owned(), why })
     }
 
     /// The configuration that is written in a text; or what is wrong with it, and where.
@@ -214,8 +209,7 @@ impl Config {
 
     /// Whether it names all of these GPUs. A job may have begun when it named more.
     pub fn has_all(&self, gpus: &[packhorse_orders::GpuPart]) -> bool {
-        gpus.iter()
-            .all(|part| (part.gpu as usize) < self.gpus.len())
+        gpus.iter().all(|part| (part.gpu as usize) < self.gpus.len())
     }
 
     /// The folder of an MPS server.
@@ -261,14 +255,9 @@ fn reworded(error: &toml::de::Error) -> String {
     };
     let mut names = rest.split('`').step_by(2);
     let unknown = names.next().unwrap_or_default();
-    let hint = nearest(unknown, names).map_or_else(
-        || "docs/slurm-node.md lists what can be set".to_owned(),
-        did_you_mean,
-    );
-    rendered.replace(
-        message,
-        &format!("nothing here is called `{unknown}`\nhint: {hint}"),
-    )
+    let hint = nearest(unknown, names)
+        .map_or_else(|| "docs/slurm-node.md lists what can be set".to_owned(), did_you_mean);
+    rendered.replace(message, &format!("nothing here is called `{unknown}`\nhint: {hint}"))
 }
 
 #[cfg(test)]
@@ -280,10 +269,7 @@ mod tests {
     #[test]
     fn the_shortest_configuration_is_enough() {
         let config = Config::parse(&format!("count = 640\n{GPUS}")).unwrap();
-        assert_eq!(
-            (config.mode, config.placing),
-            (Mode::Choose, Placing::Spread)
-        );
+        assert_eq!((config.mode, config.placing), (Mode::Choose, Placing::Spread));
         assert_eq!((config.per_gpu(), config.whole()), (320, 640));
         assert_eq!(config.state, Path::new("/run/packhorse"));
         let native = Config::parse(&format!("count = 640\nmode = \"native\"\n{GPUS}")).unwrap();
@@ -296,14 +282,8 @@ mod tests {
             ("count = 640\ncuont = 3\n", vec!["2 | cuont = 3", "hint"]),
             ("count = 641\n", vec!["1 | count = 641", "hint", "642"]),
             ("count = 640\nstate = \"run\"\n", vec!["2 | state", "hint"]),
-            (
-                "count = 640\nplacing = \"left\"\n",
-                vec!["2 | placing", "spread"],
-            ),
-            (
-                "count = 640\n[[allow]]\nusers = [\"a b\"]\n",
-                vec!["3 | users", "hint"],
-            ),
+            ("count = 640\nplacing = \"left\"\n", vec!["2 | placing", "spread"]),
+            ("count = 640\n[[allow]]\nusers = [\"a b\"]\n", vec!["3 | users", "hint"]),
         ] {
             let text = if text.contains("allow") {
                 format!("count = 640\n{GPUS}{}", &text[12..])

@@ -31,12 +31,8 @@ pub fn epilog(file: &Path, facts: &JobFacts, program: &Path) -> Result<bool, Tro
         };
         (before, unused)
     };
-    let healer = Healer {
-        config: &config,
-        state: &state,
-        node: facts.node.as_deref(),
-        except: None,
-    };
+    let healer =
+        Healer { config: &config, state: &state, node: facts.node.as_deref(), except: None };
     let (_, left) = healer.heal(AnswerNeed::Recent);
     settle(&state, unused.iter().chain(&left), file, program);
     Ok(before.is_some())

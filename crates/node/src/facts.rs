@@ -75,13 +75,10 @@ impl JobFacts {
         });
         // Nobody is looked up for jobs that are none of ours.
         let gid = gid.or_else(|| percent.and_then(|_| user_group(uid)));
-        let gpus = ["SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"]
-            .iter()
-            .find_map(|name| variables.get(*name));
+        let gpus =
+            ["SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"].iter().find_map(|name| variables.get(*name));
         let gpus = gpus.map_or_else(Vec::new, |text| {
-            text.split(',')
-                .filter_map(|id| id.trim().parse().ok())
-                .collect()
+            text.split(',').filter_map(|id| id.trim().parse().ok()).collect()
         });
         let mut text = |name: &str| variables.remove(name).filter(|value| !value.is_empty());
         Some(Self {

@@ -88,8 +88,7 @@ impl Healer<'_> {
     ) -> Result<Vec<JobOrders>, StateError> {
         let (jobs, damaged) = self.state.jobs(Some(lock))?;
         for file in &damaged {
-            self.state
-                .log(now(), &format!("dropped {}: {}", file.name, file.why));
+            self.state.log(now(), &format!("dropped {}: {}", file.name, file.why));
             self.state.remove_damaged(lock, file);
         }
         let had_orders = |job: u32| damaged.iter().any(|file| file.is_of(job));

@@ -53,9 +53,7 @@ pub fn install(plan: &InstallPlan) -> Result<Installation, crate::ConfigError> {
     let file = plan.folder.join("node.toml");
     let existing = file.exists().then(|| Config::read(&file)).transpose()?;
     let (fitting, why) = fitting_mode(plan.release);
-    let mode = existing
-        .as_ref()
-        .map_or(plan.mode.unwrap_or(fitting), |config| config.mode);
+    let mode = existing.as_ref().map_or(plan.mode.unwrap_or(fitting), |config| config.mode);
     let gpus: Vec<GpuConfigEntry> = match &existing {
         Some(config) => config.gpus.clone(),
         None => plan.gpus.clone(),
@@ -75,16 +73,12 @@ pub fn install(plan: &InstallPlan) -> Result<Installation, crate::ConfigError> {
     let usual = plan.scontrol.as_deref().unwrap_or(Path::new(SCONTROL));
     let (state, scontrol) = existing
         .as_ref()
-        .map_or((Path::new(STATE_FOLDER), usual), |config| {
-            (&config.state, &config.scontrol)
-        });
+        .map_or((Path::new(STATE_FOLDER), usual), |config| (&config.state, &config.scontrol));
     let plugin = plugin_line(plan, state, scontrol);
     Ok(Installation {
         mode: (mode, why),
         files,
-        links: ["packhorse-prolog", "packhorse-epilog"]
-            .map(|name| plan.folder.join(name))
-            .to_vec(),
+        links: ["packhorse-prolog", "packhorse-epilog"].map(|name| plan.folder.join(name)).to_vec(),
         lines: lines(plan, mode, count, &gpus, plugin),
     })
 }
@@ -110,29 +104,17 @@ fn lines(
         "JobSubmitPlugins=lua".to_owned(),
         format!("NodeName={node} Gres=gpu:{number},mps:{count} ..."),
     ];
-    let files: Vec<String> = gpus
-        .iter()
-        .map(|gpu| gpu.file.display().to_string())
-        .collect();
-    let mut gres: Vec<String> = files
-        .iter()
-        .map(|file| format!("NodeName={node} Name=gpu File={file}"))
-        .collect();
+    let files: Vec<String> = gpus.iter().map(|gpu| gpu.file.display().to_string()).collect();
+    let mut gres: Vec<String> =
+        files.iter().map(|file| format!("NodeName={node} Name=gpu File={file}")).collect();
     match mode {
         Mode::Choose => {
             let first = files.first().map_or("/dev/nvidia0", String::as_str);
-            gres.push(format!(
-                "NodeName={node} Name=mps Count={count} File={first}"
-            ));
+            gres.push(format!("NodeName={node} Name=mps Count={count} File={first}"));
         }
         Mode::Native => {
-            gres.push(format!(
-                "NodeName={node} Name=mps Count={count} Flags=all_sharing"
-            ));
-            if plan
-                .release
-                .is_some_and(|release| release >= Release(23, 11))
-            {
+            gres.push(format!("NodeName={node} Name=mps Count={count} Flags=all_sharing"));
+            if plan.release.is_some_and(|release| release >= Release(23, 11)) {
                 slurm.push("SelectTypeParameters=CR_Core_Memory,LL_SHARED_GRES".to_owned());
             }
         }
@@ -143,24 +125,15 @@ fn lines(
         ("gres.conf", gres),
         ("cgroup.conf", vec!["ConstrainDevices=yes".to_owned()]),
         ("plugstack.conf", vec![plugin]),
-        (
-            "cli_filter.lua",
-            text_lines(lua::calls_cli_filter(&format!("{folder}/cli_filter.lua"))),
-        ),
-        (
-            "job_submit.lua",
-            text_lines(lua::calls_job_submit(&format!("{folder}/job_submit.lua"))),
-        ),
+        ("cli_filter.lua", text_lines(lua::calls_cli_filter(&format!("{folder}/cli_filter.lua")))),
+        ("job_submit.lua", text_lines(lua::calls_job_submit(&format!("{folder}/job_submit.lua")))),
     ]
 }
 
 /// The line of plugstack.conf, with what is not as the plugin expects it.
 fn plugin_line(plan: &InstallPlan, state: &Path, scontrol: &Path) -> String {
     let mut line = format!("optional {}", plan.plugin.display());
-    for (name, value, usual) in [
-        ("state", state, STATE_FOLDER),
-        ("scontrol", scontrol, SCONTROL),
-    ] {
+    for (name, value, usual) in [("state", state, STATE_FOLDER), ("scontrol", scontrol, SCONTROL)] {
         if value != Path::new(usual) {
             // Writing to a text cannot fail.
             let _ = write!(line, " {name}={}", value.display());

@@ -33,10 +33,7 @@ pub fn run(
     limits: Limits,
 ) -> io::Result<(ExitStatus, String)> {
     let deadline = Instant::now() + limits.patience;
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match heard {
         Heard::Output => command.stdout(Stdio::piped()),
         Heard::Errors => command.stderr(Stdio::piped()),

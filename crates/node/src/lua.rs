@@ -19,18 +19,10 @@ pub fn calls_job_submit(file: &str) -> String {
 
 /// `cli_filter.lua`, which reads the rules from this file.
 pub fn cli_filter(config: &str) -> String {
-    format!(
-        "{}\n{}",
-        RULES.replace("@CONFIG@", config),
-        include_str!("cli_filter.lua")
-    )
+    format!("{}\n{}", RULES.replace("@CONFIG@", config), include_str!("cli_filter.lua"))
 }
 
 /// `job_submit.lua`, which reads the rules from this file.
 pub fn job_submit(config: &str) -> String {
-    format!(
-        "{}\n{}",
-        RULES.replace("@CONFIG@", config),
-        include_str!("job_submit.lua")
-    )
+    format!("{}\n{}", RULES.replace("@CONFIG@", config), include_str!("job_submit.lua"))
 }

@@ -169,11 +169,7 @@ impl PrologOfNode<'_> {
             // Slurm says there is room: something is left of a job that is gone.
             Err(Trouble::NoRoom(_) | Trouble::Unread(_)) => {
                 let is_right = heal(AnswerNeed::Fresh);
-                let unread = if is_right {
-                    Unread::Left
-                } else {
-                    Unread::InTheWay
-                };
+                let unread = if is_right { Unread::Left } else { Unread::InTheWay };
                 self.try_give(&devices, unread)
             }
             other => other,
@@ -244,11 +240,7 @@ impl PrologOfNode<'_> {
         let control = &config.mps.control;
         let has_control = config.mps.servers && exists(control);
         if config.mps.servers && !has_control {
-            let text = format!(
-                "job {} has no MPS server: no {}",
-                facts.job,
-                control.display()
-            );
+            let text = format!("job {} has no MPS server: no {}", facts.job, control.display());
             state.log(now(), &text);
         }
         let server = has_control.then(|| server_name(&gpus, facts.uid));
@@ -292,10 +284,7 @@ impl PrologOfNode<'_> {
     ) -> Vec<(String, Option<String>)> {
         let mut variables = vec![
             ("CUDA_DEVICE_ORDER", Some("PCI_BUS_ID".to_owned())),
-            (
-                PERCENTAGE,
-                orders.threads.map(|threads| threads.to_string()),
-            ),
+            (PERCENTAGE, orders.threads.map(|threads| threads.to_string())),
         ];
         if let Some(visible) = self.config.visible_in_job(&orders.gpus) {
             variables.push((VISIBLE, Some(visible)));
@@ -312,18 +301,12 @@ impl PrologOfNode<'_> {
         }
         if self.config.mode == Mode::Choose {
             // Slurm may have set these to the GPU that it counted on.
-            for name in [
-                "ROCR_VISIBLE_DEVICES",
-                "GPU_DEVICE_ORDINAL",
-                "ZE_AFFINITY_MASK",
-            ] {
+            for name in ["ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"] {
                 variables.push((name, None));
             }
         }
         let owned = variables.into_iter();
-        owned
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        owned.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// Orders for a job that must not run now. If it starts before Slurm has heard of it, or
@@ -373,10 +356,7 @@ impl Config {
     pub(crate) fn device_numbers(&self) -> Result<Vec<(u32, u32)>, Trouble> {
         let number = |gpu: &crate::GpuConfigEntry| {
             let file = &gpu.file;
-            let trouble = |why: String| Trouble::Device {
-                file: file.clone(),
-                why,
-            };
+            let trouble = |why: String| Trouble::Device { file: file.clone(), why };
             let found = fs_err::metadata(file).map_err(|error| trouble(error.to_string()))?;
             if !found.file_type().is_char_device() {
                 return Err(trouble("it is something else".to_owned()));

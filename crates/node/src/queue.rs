@@ -73,11 +73,7 @@ impl Kept {
             "answered" => Some(NodeQueue::parse(answer)?),
             _ => None,
         };
-        Some(Self {
-            began,
-            ended,
-            queue,
-        })
+        Some(Self { began, ended, queue })
     }
 
     /// Whether it will do for somebody who wants to know since `start`.
@@ -189,9 +185,7 @@ impl QueuedJob {
 /// The amount of `mps` in `gres:mps:64`, `gres/mps:titanrtx:2K` (from 24.05 on), or
 /// `gres:mps`, which is one.
 fn amount(part: &str) -> Option<u64> {
-    let named = part
-        .strip_prefix("gres:")
-        .or_else(|| part.strip_prefix("gres/"));
+    let named = part.strip_prefix("gres:").or_else(|| part.strip_prefix("gres/"));
     let part = named.unwrap_or(part);
     let rest = part.strip_prefix("mps")?;
     let last = match rest.strip_prefix(':') {
@@ -266,10 +260,7 @@ mod tests {
         let job = |job| AnswerNeed::Job(job, Share::of(1, 1280));
         assert!(answered(job(7), 100));
         assert!(!answered(job(8), 100), "it is not in it");
-        assert!(
-            !answered(AnswerNeed::Job(7, Share::of(5, 1280)), 100),
-            "it was another"
-        );
+        assert!(!answered(AnswerNeed::Job(7, Share::of(5, 1280)), 100), "it was another");
         assert!(!answered(job(7), 6_000), "it may be another by now");
         assert!(answered(AnswerNeed::Recent, 6_000));
         assert!(!answered(AnswerNeed::Recent, 60_001));
@@ -281,13 +272,7 @@ mod tests {
         assert!(enough(now - 10_000, now - 1, "silent", job(7), now - 5));
         assert!(!enough(now - 10_000, now - 6, "silent", job(7), now - 5));
         // What cannot be.
-        assert!(!enough(
-            now + 10_000,
-            now + 10_001,
-            "answered",
-            AnswerNeed::Recent,
-            now
-        ));
+        assert!(!enough(now + 10_000, now + 10_001, "answered", AnswerNeed::Recent, now));
         assert!(Kept::parse("other 1 2 answered\n", "boot").is_none());
     }
 }

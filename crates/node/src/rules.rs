@@ -125,13 +125,7 @@ mod tests {
         assert_eq!(ok(&job("eve", "staff", None), 1280), Ok(()));
         let student = job("stud7", "students", Some("course_ml"));
         assert_eq!(ok(&student, 64), Ok(()));
-        assert_eq!(
-            ok(&student, 65),
-            Err(Refusal::TooMuch {
-                asked: 65,
-                most: 64
-            })
-        );
+        assert_eq!(ok(&student, 65), Err(Refusal::TooMuch { asked: 65, most: 64 }));
         for other in [
             job("stud7", "students", None),
             job("stud7", "students", Some("maintenance")),

@@ -137,11 +137,7 @@ fn settle_one(state: &State, name: &str, config: &Path, program: &Path) {
 pub fn serve(file: &Path, name: &str, program: &Path) -> Result<(), crate::prolog::Trouble> {
     let config = Config::read(file)?;
     let state = State::open(&config.state)?;
-    let server = Server {
-        config: &config,
-        name,
-        program,
-    };
+    let server = Server { config: &config, name, program };
     let mut is = None;
     loop {
         let lock = state.lock()?;
@@ -150,9 +146,7 @@ pub fn serve(file: &Path, name: &str, program: &Path) -> Result<(), crate::prolo
         let uid = user_of(name);
         let is_in_doubt = |job: &JobOrders| job.is_only_counted() && Some(job.uid) == uid;
         let is_in_doubt = !damaged.is_empty() || jobs.iter().any(is_in_doubt);
-        let wanted = jobs
-            .into_iter()
-            .find(|job| job.server.as_deref() == Some(name));
+        let wanted = jobs.into_iter().find(|job| job.server.as_deref() == Some(name));
         if is == Some(wanted.is_some()) || wanted.is_none() && is_in_doubt {
             // While the state is locked: whoever changes it next finds this lock free.
             let _ = flock(rustix::stdio::stdin(), FlockOperation::Unlock);
@@ -319,10 +313,7 @@ impl Server<'_> {
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .current_dir("/");
-        let limits = Limits {
-            patience: self.config.longest_start(),
-            most: MOST_REASON,
-        };
+        let limits = Limits { patience: self.config.longest_start(), most: MOST_REASON };
         let (status, why) = limited::run(&mut command, Heard::Errors, limits)?;
         if status.success() {
             return Ok(());
@@ -371,9 +362,7 @@ pub fn processes(folder: &Path, uid: u32) -> Vec<OwnedFd> {
         let environment = fs_err::read(entry.path().join("environ")).ok()?;
         let mut variables = environment.split(|byte| *byte == 0);
         let service = format!("{SERVICE_VARIABLE}=");
-        let is_service = variables
-            .clone()
-            .any(|one| one.starts_with(service.as_bytes()));
+        let is_service = variables.clone().any(|one| one.starts_with(service.as_bytes()));
         let is_here = variables.any(|one| one == variable.as_bytes());
         (is_service && is_here).then_some(process)
     };

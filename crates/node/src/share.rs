@@ -24,9 +24,7 @@ impl Share {
         let least = if percent == 1 { 1 } else { first(percent) };
         Self {
             least: least.max(1),
-            most: first(percent.saturating_add(1))
-                .saturating_sub(1)
-                .max(least.max(1)),
+            most: first(percent.saturating_add(1)).saturating_sub(1).max(least.max(1)),
         }
     }
 
@@ -40,10 +38,7 @@ impl Share {
     #[must_use]
     pub fn settled(self, said: Option<u64>) -> Self {
         let said = said.filter(|said| (self.least..=self.most).contains(said));
-        said.map_or(self, |said| Self {
-            least: said,
-            most: said,
-        })
+        said.map_or(self, |said| Self { least: said, most: said })
     }
 
     /// How much is taken from the GPUs for it: the most that it may be, so that none is given
@@ -91,10 +86,7 @@ mod tests {
     #[test]
     fn slurm_settles_what_the_percentage_leaves_open() {
         let share = Share::of(1, 1280);
-        let exactly = |amount| Share {
-            least: amount,
-            most: amount,
-        };
+        let exactly = |amount| Share { least: amount, most: amount };
         assert_eq!(share.settled(Some(20)), exactly(20));
         assert_eq!(share.settled(None), share);
         assert_eq!(share.settled(Some(500)), share, "not that");

@@ -37,20 +37,14 @@ pub struct Slurm {
 impl Slurm {
     /// `squeue` and `scancel` are beside `scontrol`.
     pub fn new(scontrol: &Path) -> Self {
-        Self {
-            scontrol: scontrol.to_owned(),
-        }
+        Self { scontrol: scontrol.to_owned() }
     }
 
     /// `scontrol` in one of the places where it usually is.
     pub fn find() -> Option<PathBuf> {
-        let mut usual = [
-            SCONTROL,
-            "/usr/local/bin/scontrol",
-            "/opt/slurm/bin/scontrol",
-        ]
-        .iter()
-        .map(PathBuf::from);
+        let mut usual = [SCONTROL, "/usr/local/bin/scontrol", "/opt/slurm/bin/scontrol"]
+            .iter()
+            .map(PathBuf::from);
         usual.find(|file| file.exists())
     }
 
@@ -124,13 +118,8 @@ impl Slurm {
     /// What a command says, if it succeeds in time. There is no PATH in a prolog.
     fn run(&self, name: &str, words: &[&str]) -> Option<String> {
         let mut command = Command::new(self.scontrol.with_file_name(name));
-        command
-            .args(words)
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        let limits = Limits {
-            patience: PATIENCE,
-            most: MOST_ANSWER,
-        };
+        command.args(words).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        let limits = Limits { patience: PATIENCE, most: MOST_ANSWER };
         let (status, text) = limited::run(&mut command, Heard::Output, limits).ok()?;
         status.success().then_some(text)
     }

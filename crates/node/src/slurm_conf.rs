@@ -6,11 +6,8 @@ use crate::config::Mode;
 use crate::slurm::Slurm;
 
 /// Where Slurm's configuration usually is.
-const USUAL: [&str; 3] = [
-    "/etc/slurm/slurm.conf",
-    "/etc/slurm-llnl/slurm.conf",
-    "/usr/local/etc/slurm.conf",
-];
+const USUAL: [&str; 3] =
+    ["/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/usr/local/etc/slurm.conf"];
 
 /// A release of Slurm: 22.05 is (22, 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,9 +60,7 @@ impl SlurmConf {
             name == key
         };
         let settings = self.settings.iter().filter(|(known, _)| is_it(known));
-        settings
-            .flat_map(|(_, value)| value.split(',').map(str::trim))
-            .collect()
+        settings.flat_map(|(_, value)| value.split(',').map(str::trim)).collect()
     }
 
     /// Which release it is.
@@ -76,15 +71,8 @@ impl SlurmConf {
     /// The lines of a file beside slurm.conf, without comments.
     pub fn lines(&self, name: &str) -> Option<Vec<String>> {
         let text = fs_err::read_to_string(self.folder.join(name)).ok()?;
-        let lines = text
-            .lines()
-            .map(|line| line.split('#').next().unwrap_or_default().trim());
-        Some(
-            lines
-                .filter(|line| !line.is_empty())
-                .map(str::to_owned)
-                .collect(),
-        )
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        Some(lines.filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 }
 
@@ -97,10 +85,7 @@ fn usual() -> Option<PathBuf> {
 pub fn release(text: &str) -> Option<Release> {
     let word = text.split_whitespace().last()?;
     let mut numbers = word.split(['.', '-']);
-    Some(Release(
-        numbers.next()?.parse().ok()?,
-        numbers.next()?.parse().ok()?,
-    ))
+    Some(Release(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Which mode fits a release, and why.

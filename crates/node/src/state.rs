@@ -76,10 +76,7 @@ impl State {
         make_folder(folder, 0o755)?;
         make_folder(&folder.join(JOBS), 0o700)?;
         make_folder(&folder.join(LOCKS), 0o700)?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            boot: boot()?,
-        })
+        Ok(Self { folder: folder.to_owned(), boot: boot()? })
     }
 
     /// Which boot of the machine this is.
@@ -179,10 +176,8 @@ impl State {
     /// Writes a job's orders.
     pub fn write_job(&self, _locked: &StateLock, orders: &JobOrders) -> Result<(), StateError> {
         let folder = self.folder.join(JOBS);
-        let (path, new) = (
-            folder.join(orders.job.to_string()),
-            folder.join(format!(".{}", orders.job)),
-        );
+        let (path, new) =
+            (folder.join(orders.job.to_string()), folder.join(format!(".{}", orders.job)));
         let written = open_new(&new)
             .and_then(|mut file| file.write_all(orders.to_string().as_bytes()))
             .and_then(|()| fs_err::rename(&new, &path));
@@ -231,9 +226,7 @@ impl State {
             options.append(true);
         }
         // On a full disk there is nobody left to tell but standard error.
-        let _ = options
-            .open(&path)
-            .and_then(|mut file| file.write_all(line.as_bytes()));
+        let _ = options.open(&path).and_then(|mut file| file.write_all(line.as_bytes()));
     }
 
     /// The last so many lines of the log.
@@ -246,10 +239,7 @@ impl State {
 }
 
 /// Neither a link nor a pipe is waited for or followed.
-const NOFOLLOW: i32 = OFlags::NOFOLLOW
-    .union(OFlags::NONBLOCK)
-    .bits()
-    .cast_signed();
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
@@ -285,10 +275,7 @@ pub fn make_folder(folder: &Path, mode: u32) -> Result<(), StateError> {
     }
     let found = fs_err::symlink_metadata(folder).map_err(|source| io_error(folder, source))?;
     if !found.is_dir() || !is_trusted(&found) {
-        return Err(StateError::Foreign {
-            folder: folder.to_owned(),
-            uid: found.uid(),
-        });
+        return Err(StateError::Foreign { folder: folder.to_owned(), uid: found.uid() });
     }
     if found.mode() & 0o777 != mode {
         // Whatever umask we were started with.
@@ -299,10 +286,7 @@ pub fn make_folder(folder: &Path, mode: u32) -> Result<(), StateError> {
 }
 
 fn io_error(path: &Path, source: io::Error) -> StateError {
-    StateError::Io {
-        path: path.to_owned(),
-        source,
-    }
+    StateError::Io { path: path.to_owned(), source }
 }
 
 fn boot() -> Result<String, StateError> {

@@ -108,12 +108,7 @@ pub struct RefusedJob {
 pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeStatus, Trouble> {
     let config = Config::read(file)?;
     let state = State::open(&config.state)?;
-    let healer = Healer {
-        config: &config,
-        state: &state,
-        node,
-        except: None,
-    };
+    let healer = Healer { config: &config, state: &state, node, except: None };
     healer.heal(AnswerNeed::Fresh);
     let (jobs, damaged) = {
         let lock = state.lock()?;
@@ -153,19 +148,12 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
         }
     };
     let refused = jobs.iter().filter_map(|job| {
-        Some(RefusedJob {
-            job: job.job,
-            user: user_of(job),
-            reason: job.refused.clone()?,
-        })
+        Some(RefusedJob { job: job.job, user: user_of(job), reason: job.refused.clone()? })
     });
     // Slurm does not answer, or they would have been dropped.
     let unread = damaged.iter().map(|file| {
         let (name, why) = (&file.name, &file.why);
-        format!(
-            "{} cannot read {name}, and Slurm does not answer: {why}",
-            now()
-        )
+        format!("{} cannot read {name}, and Slurm does not answer: {why}", now())
     });
     let problems = state.last_lines(LINES).into_iter().chain(unread);
     Ok(NodeStatus {

@@ -2,13 +2,8 @@
 
 /// The words of `scontrol -d show job` that list what a job has, or waits for: after it was sent
 /// back to the queue, the first is missing.
-const LISTS: [&str; 5] = [
-    "JOB_GRES=",
-    "TresPerNode=",
-    "TresPerJob=",
-    "TresPerTask=",
-    "TresPerSocket=",
-];
+const LISTS: [&str; 5] =
+    ["JOB_GRES=", "TresPerNode=", "TresPerJob=", "TresPerTask=", "TresPerSocket="];
 
 /// Whether `mps` is in what `scontrol -d show job` says of a job.
 pub fn asks_for_mps(answer: &str) -> bool {
@@ -16,10 +11,8 @@ pub fn asks_for_mps(answer: &str) -> bool {
     let lists = words.filter_map(|word| LISTS.iter().find_map(|list| word.strip_prefix(list)));
     let mut parts = lists.flat_map(|list| list.split(','));
     parts.any(|part| {
-        let part = ["gres:", "gres/"]
-            .iter()
-            .find_map(|prefix| part.strip_prefix(prefix))
-            .unwrap_or(part);
+        let part =
+            ["gres:", "gres/"].iter().find_map(|prefix| part.strip_prefix(prefix)).unwrap_or(part);
         part.split([':', '=', '(']).next() == Some("mps")
     })
 }

@@ -94,9 +94,7 @@ pub(crate) fn attach(path: &Path, rules: &[DeviceRule]) -> io::Result<()> {
         [] => inherited(path, folder)?,
         [one] => instructions(one)?,
         _ => {
-            return Err(io::Error::other(
-                "several device programs are attached there",
-            ));
+            return Err(io::Error::other("several device programs are attached there"));
         }
     };
     let ours = program(rules, &[]);
@@ -243,12 +241,7 @@ impl Attributes {
         // SAFETY: the attributes are large enough for each of the commands used here, what
         // they point to lives until the call returns, and is as large as they say.
         let result = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                command,
-                self.0.as_mut_ptr(),
-                size_of_val(&self.0),
-            )
+            libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), size_of_val(&self.0))
         };
         match RawFd::try_from(result) {
             Ok(result @ 0..) => Ok(result),
@@ -292,11 +285,7 @@ mod tests {
     }
 
     fn rules(rules: &[(u32, bool)]) -> Vec<DeviceRule> {
-        let rule = |&(minor, allowed): &(u32, bool)| DeviceRule {
-            major: 1,
-            minor,
-            allowed,
-        };
+        let rule = |&(minor, allowed): &(u32, bool)| DeviceRule { major: 1, minor, allowed };
         rules.iter().map(rule).collect()
     }
 
@@ -333,11 +322,7 @@ mod tests {
     #[test]
     fn what_another_program_says_of_other_devices_still_holds() {
         // Slurm's own, with and without leave for others; and one that is inherited.
-        for (name, flags) in [
-            ("none", 0),
-            ("override", ALLOW_OVERRIDE),
-            ("multi", ALLOW_MULTI),
-        ] {
+        for (name, flags) in [("none", 0), ("override", ALLOW_OVERRIDE), ("multi", ALLOW_MULTI)] {
             let Some(cgroup) = Cgroup::new(name) else {
                 return;
             };
@@ -363,10 +348,9 @@ mod tests {
     #[test]
     fn a_program_above_that_holds_for_all_below_goes_on_beside_slurms() {
         // Either of them may be the one that denies the third.
-        for (name, above, own) in [
-            ("systemd", &[FULL][..], &[ZERO][..]),
-            ("slurm", &[], &[ZERO, FULL]),
-        ] {
+        for (name, above, own) in
+            [("systemd", &[FULL][..], &[ZERO][..]), ("slurm", &[], &[ZERO, FULL])]
+        {
             let Some(cgroup) = Cgroup::new(name) else {
                 return;
             };

@@ -51,11 +51,7 @@ pub fn confine_step(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<
 /// It may be in a container by now, where the cgroups themselves are not to be seen.
 pub fn is_confinable(process: u32, job: u32) -> bool {
     let cgroups = read(&format!("/proc/{process}/cgroup"));
-    cgroups.is_ok_and(|cgroups| {
-        paths_of(&cgroups, job)
-            .into_iter()
-            .any(|(_, it)| it.is_some())
-    })
+    cgroups.is_ok_and(|cgroups| paths_of(&cgroups, job).into_iter().any(|(_, it)| it.is_some()))
 }
 
 /// Where Slurm keeps a job.
@@ -224,10 +220,7 @@ pub(crate) fn write_rule(file: &Path, rule: &DeviceRule) -> io::Result<()> {
 
 pub(crate) fn read(path: &str) -> io::Result<String> {
     let path = Path::new(path);
-    let text = OpenOptions::new()
-        .read(true)
-        .open(path)
-        .and_then(io::read_to_string);
+    let text = OpenOptions::new().read(true).open(path).and_then(io::read_to_string);
     text.map_err(|error| at(path, &error))
 }
 
@@ -256,11 +249,7 @@ mod tests {
 
     #[test]
     fn a_task_that_is_in_no_cgroup_of_its_job_is_left_alone() {
-        let rule = DeviceRule {
-            major: 195,
-            minor: 0,
-            allowed: false,
-        };
+        let rule = DeviceRule { major: 195, minor: 0, allowed: false };
         let found = confine(std::process::id(), 4_000_000_000, &[rule]).unwrap();
         assert_eq!(found, Confinement::None);
         assert!(!is_confinable(std::process::id(), 4_000_000_000));

@@ -78,10 +78,8 @@ impl JobOrders {
             return variables;
         }
         let gpus: Vec<String> = self.gpus.iter().map(|part| part.gpu.to_string()).collect();
-        let is_numbers = |text: &str| {
-            text.bytes()
-                .all(|byte| byte.is_ascii_digit() || byte == b',')
-        };
+        let is_numbers =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
         for (name, value) in &mut variables {
             if name == VISIBLE && value.as_deref().is_some_and(is_numbers) {
                 *value = Some(gpus.join(","));
@@ -163,15 +161,11 @@ impl FromStr for JobOrders {
         let cut = || OrdersError("it was cut off".to_owned());
         let body = text.strip_suffix('\n').ok_or_else(cut)?;
         let body = body.strip_suffix(END).ok_or_else(cut)?;
-        let body = body
-            .strip_prefix(HEAD)
-            .and_then(|body| body.strip_prefix('\n'));
+        let body = body.strip_prefix(HEAD).and_then(|body| body.strip_prefix('\n'));
         let body = body.ok_or_else(|| OrdersError("it is not a job's file".to_owned()))?;
         let mut orders = Self::default();
         for line in body.lines() {
-            orders
-                .take(line)
-                .ok_or_else(|| OrdersError(format!("`{line}` makes no sense")))?;
+            orders.take(line).ok_or_else(|| OrdersError(format!("`{line}` makes no sense")))?;
         }
         if orders.job == 0 || orders.boot.is_empty() {
             return Err(OrdersError("it does not say whose it is".to_owned()));
@@ -185,11 +179,7 @@ impl JobOrders {
         let (key, value) = line.split_once(' ')?;
         let device = |allowed| {
             let (major, minor) = pair(value)?;
-            Some(DeviceRule {
-                major,
-                minor,
-                allowed,
-            })
+            Some(DeviceRule { major, minor, allowed })
         };
         match key {
             "job" => self.job = value.parse().ok()?,
@@ -211,8 +201,7 @@ impl JobOrders {
             "deny" => self.devices.push(device(false)?),
             "set" => {
                 let (name, value) = value.split_once('=')?;
-                self.variables
-                    .push((name.to_owned(), Some(value.to_owned())));
+                self.variables.push((name.to_owned(), Some(value.to_owned())));
             }
             "unset" => self.variables.push((value.to_owned(), None)),
             "wait" => self.wait = Some(value.into()),
@@ -240,30 +229,16 @@ mod tests {
             boot: "b".to_owned(),
             since: 5,
             share: 400,
-            gpus: vec![
-                GpuPart { gpu: 0, units: 200 },
-                GpuPart { gpu: 3, units: 200 },
-            ],
+            gpus: vec![GpuPart { gpu: 0, units: 200 }, GpuPart { gpu: 3, units: 200 }],
             memory_mib: Some(1024),
             threads: Some(62),
             server: Some("0+3-1000".to_owned()),
             refused: None,
             devices: vec![
-                DeviceRule {
-                    major: 195,
-                    minor: 0,
-                    allowed: true,
-                },
-                DeviceRule {
-                    major: 195,
-                    minor: 1,
-                    allowed: false,
-                },
+                DeviceRule { major: 195, minor: 0, allowed: true },
+                DeviceRule { major: 195, minor: 1, allowed: false },
             ],
-            variables: vec![
-                ("A".to_owned(), Some("b=c d".to_owned())),
-                ("X".to_owned(), None),
-            ],
+            variables: vec![("A".to_owned(), Some("b=c d".to_owned())), ("X".to_owned(), None)],
             wait: Some("/run/lock".into()),
         }
     }

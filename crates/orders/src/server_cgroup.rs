@@ -55,9 +55,7 @@ impl ServerCgroup {
 
     /// Kills all of them at once, where the kernel can: from 5.14 on, with version 2.
     pub fn kill(&self) -> bool {
-        let file = OpenOptions::new()
-            .write(true)
-            .open(self.folder.join("cgroup.kill"));
+        let file = OpenOptions::new().write(true).open(self.folder.join("cgroup.kill"));
         file.and_then(|mut file| file.write_all(b"1")).is_ok()
     }
 
@@ -73,8 +71,6 @@ const PROCESSES: &str = "cgroup.procs";
 
 /// Has this process, and all that it starts from now on, join the cgroup in this folder.
 pub fn join(folder: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .open(folder.join(PROCESSES))?;
+    let mut file = OpenOptions::new().write(true).open(folder.join(PROCESSES))?;
     file.write_all(b"0")
 }

@@ -18,18 +18,13 @@ pub fn is_trusted(metadata: &Metadata) -> bool {
 /// What is in a small file that can be trusted. Follows no link, and waits for no pipe.
 pub fn read_trusted(path: &Path) -> io::Result<String> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
     if !is_trusted(&metadata) {
-        return Err(io::Error::other(
-            "somebody other than root could have written it",
-        ));
+        return Err(io::Error::other("somebody other than root could have written it"));
     }
     let mut text = String::new();
     file.take(MOST + 1).read_to_string(&mut text)?;

@@ -67,9 +67,7 @@ impl ProcStat {
 impl ProcEntry {
     /// The process of this number.
     pub fn of(pid: u32) -> Self {
-        Self {
-            folder: Path::new("/proc").join(pid.to_string()),
-        }
+        Self { folder: Path::new("/proc").join(pid.to_string()) }
     }
 
     /// Its state, relations and start time. An error of the kind `InvalidData`
@@ -212,17 +210,11 @@ mod tests {
 
     #[test]
     fn an_ended_process_that_nobody_has_reaped_tells_its_status() {
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "exit 3"])
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let handle =
             rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
-        let mut poll = [rustix::event::PollFd::new(
-            &handle,
-            rustix::event::PollFlags::IN,
-        )];
+        let mut poll = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut poll, None).unwrap();
         let stat = ProcEntry::of(child.id()).stat().unwrap();
         assert!(stat.has_ended());

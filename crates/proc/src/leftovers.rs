@@ -127,10 +127,7 @@ impl ProcessKey {
     }
 
     const fn new(pid: u32, stat: &ProcStat) -> Self {
-        Self {
-            pid,
-            start_time: stat.start_time,
-        }
+        Self { pid, start_time: stat.start_time }
     }
 }
 
@@ -167,16 +164,9 @@ mod tests {
             .spawn()
             .unwrap();
         let leader = ProcessKey::of(child.id()).unwrap();
-        let earlier = ProcessKey {
-            start_time: leader.start_time - 1,
-            ..leader
-        };
+        let earlier = ProcessKey { start_time: leader.start_time - 1, ..leader };
         let found = |leader| {
-            let run = RunProcesses {
-                home: "nobody's",
-                run: "1",
-                leaders: &[leader],
-            };
+            let run = RunProcesses { home: "nobody's", run: "1", leaders: &[leader] };
             ProcessTable::read().of(run)
         };
         let all = [found(leader), found(earlier)];

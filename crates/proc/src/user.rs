@@ -20,13 +20,7 @@ fn entry(uid: u32) -> Option<(String, u32)> {
     // SAFETY: every pointer is to a live local of the right type, and the
     // length is that of `texts`.
     let status = unsafe {
-        libc::getpwuid_r(
-            uid,
-            entry.as_mut_ptr(),
-            texts.as_mut_ptr(),
-            texts.len(),
-            &raw mut found,
-        )
+        libc::getpwuid_r(uid, entry.as_mut_ptr(), texts.as_mut_ptr(), texts.len(), &raw mut found)
     };
     if status != 0 || found.is_null() {
         return None;

@@ -96,13 +96,8 @@ impl Observer for Counter {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let spec = RunSpec {
-        pool: PoolSpec {
-            slots: Some(2),
-            ..PoolSpec::default()
-        },
-        ..RunSpec::default()
-    };
+    let spec =
+        RunSpec { pool: PoolSpec { slots: Some(2), ..PoolSpec::default() }, ..RunSpec::default() };
     let mut notices = |text: &str| println!("{text}");
     let settings = Settings::find()?;
     let launch = Launch::prepare(spec, Colour::Off, &settings, &mut notices)?;

@@ -28,10 +28,7 @@ impl AttemptLog {
 
     /// That at this path.
     pub fn at(path: PathBuf) -> Self {
-        Self {
-            log: path,
-            own: None,
-        }
+        Self { log: path, own: None }
     }
 
     /// The file.

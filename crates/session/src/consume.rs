@@ -36,11 +36,7 @@ pub struct ConsumedFile {
 impl ConsumedFile {
     /// That of a run that begins.
     pub fn new(saved: ConsumedRows) -> Self {
-        Self {
-            saved,
-            finished: Vec::new(),
-            record: None,
-        }
+        Self { saved, finished: Vec::new(), record: None }
     }
 
     /// That of a run that has gone on before: some of its rows may still be there.
@@ -55,10 +51,7 @@ impl ConsumedFile {
         rows.write_down_for(home, run.id);
         let record = rows.record.as_deref().unwrap_or(Path::new(""));
         let before = fs_err::read_to_string(record).unwrap_or_default();
-        let before: HashSet<u32> = before
-            .lines()
-            .filter_map(|line| line.parse().ok())
-            .collect();
+        let before: HashSet<u32> = before.lines().filter_map(|line| line.parse().ok()).collect();
         each_task(reader, run.id, TaskFilter::Succeeded, |listed| {
             rows.finished.push(listed.task.id.number);
             Ok::<_, SessionError>(())
@@ -148,11 +141,7 @@ fn consumed_by(reader: &Reader, run: &StoredRun) -> Option<ConsumedRows> {
 /// Takes rows out of the file as their tasks succeed, if there are any to take.
 pub fn consuming(inner: Box<dyn Observer>, rows: Option<ConsumedFile>) -> Box<dyn Observer> {
     match rows {
-        Some(rows) => Box::new(Consuming {
-            inner,
-            rows,
-            next: Instant::now(),
-        }),
+        Some(rows) => Box::new(Consuming { inner, rows, next: Instant::now() }),
         None => inner,
     }
 }
@@ -182,10 +171,7 @@ impl Consuming {
         if let Err(message) = self.rows.take_out_at_last() {
             self.inner.event(&Event {
                 time: Timestamp::now(),
-                kind: EventKind::Warning {
-                    task: None,
-                    message,
-                },
+                kind: EventKind::Warning { task: None, message },
             });
         }
     }

@@ -58,12 +58,7 @@ impl ControlSocket {
         let _ = fs_err::remove_file(&path);
         let socket = within(folder, |short| UnixDatagram::bind(short))?;
         socket.set_nonblocking(true)?;
-        Ok(Self {
-            socket,
-            path,
-            asking: Vec::new(),
-            questions: 0,
-        })
+        Ok(Self { socket, path, asking: Vec::new(), questions: 0 })
     }
 
     /// The next request that has arrived, and whom to answer.

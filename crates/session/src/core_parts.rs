@@ -14,12 +14,8 @@ use crate::environment::Variables;
 use crate::{Notices, SessionError};
 
 /// What libraries read to know how many threads to start.
-const THREAD_CAPS: [&str; 4] = [
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-];
+const THREAD_CAPS: [&str; 4] =
+    ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"];
 
 impl Devices {
     /// How many tasks with these options fit at a time where nothing else runs.
@@ -44,11 +40,7 @@ impl Devices {
             _ => return Ok(defaults),
         };
         if let Some(VramRequest::Auto | VramRequest::Measure) = defaults.vram {
-            return if is_asked_for {
-                Err(SessionError::UnknownCorePart)
-            } else {
-                Ok(defaults)
-            };
+            return if is_asked_for { Err(SessionError::UnknownCorePart) } else { Ok(defaults) };
         }
         let tasks = self.at_a_time(&spec.pool, &defaults)?;
         let tasks = tasks.min(spec.pool.at_most.map_or(u64::MAX, u64::from));
@@ -149,11 +141,7 @@ impl ThreadCaps {
 
     /// What all tasks are told.
     pub(crate) fn usual(&self) -> Variables {
-        if self.usual < self.cores {
-            self.say(self.usual).collect()
-        } else {
-            Vec::new()
-        }
+        if self.usual < self.cores { self.say(self.usual).collect() } else { Vec::new() }
     }
 
     /// Adds what an attempt is told, if that is something else.
@@ -175,9 +163,7 @@ impl ThreadCaps {
 
     fn say(&self, part: u64) -> impl Iterator<Item = (OsString, OsString)> {
         let part = OsString::from(part.to_string());
-        self.names
-            .iter()
-            .map(move |name| (name.into(), part.clone()))
+        self.names.iter().map(move |name| (name.into(), part.clone()))
     }
 }
 
@@ -189,10 +175,8 @@ mod tests {
 
     /// So many physical cores with so many threads each.
     fn cores(physical: u32, threads: u32) -> Vec<CoreSpec> {
-        let core = |number| CoreSpec {
-            physical: number % physical,
-            ..CoreSpec::whole(CoreId(number))
-        };
+        let core =
+            |number| CoreSpec { physical: number % physical, ..CoreSpec::whole(CoreId(number)) };
         (0..physical * threads).map(core).collect()
     }
 

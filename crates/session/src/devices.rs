@@ -97,9 +97,7 @@ impl Devices {
             return Err(SessionError::NoMemoryToAsk);
         }
         let unknown = self.info.iter().find(|info| info.memory == Bytes(0));
-        unknown.map_or(Ok(()), |info| {
-            Err(SessionError::UnknownMemory(info.label.clone()))
-        })
+        unknown.map_or(Ok(()), |info| Err(SessionError::UnknownMemory(info.label.clone())))
     }
 
     /// Whether GPUs with one of these names are there.
@@ -127,9 +125,7 @@ impl Devices {
             id: DeviceId(number),
             near_cores: unit.near_cores.clone(),
             memory: info.memory,
-            model: model(info)
-                .and_then(|model| u8::try_from(model).ok())
-                .unwrap_or(0),
+            model: model(info).and_then(|model| u8::try_from(model).ok()).unwrap_or(0),
         });
         let node = NodeSpec {
             // One node, since this is one machine.
@@ -139,10 +135,7 @@ impl Devices {
             ram: Some(self.ram),
             cores: self.cores.clone(),
         };
-        Pool {
-            nodes: vec![node],
-            slots: self.slots,
-        }
+        Pool { nodes: vec![node], slots: self.slots }
     }
 
     /// Uses only the devices that `keep` says are to be used.
@@ -234,22 +227,15 @@ fn choose(
         answer => answer??,
     };
     let vendor = driver.vendor().unwrap_or(Vendor::Nvidia);
-    let visible = vendor
-        .visible_variables()
-        .iter()
-        .find_map(|name| Some((name, std::env::var(name).ok()?)));
-    let visible = visible
-        .as_ref()
-        .map(|(variable, list)| VisibleDevices { variable, list });
+    let visible =
+        vendor.visible_variables().iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
+    let visible = visible.as_ref().map(|(variable, list)| VisibleDevices { variable, list });
     let units = resolve(&selection, &inventory, visible)?;
     // A list that makes no sense gives us nothing.
     let given = visible.and_then(|_| resolve(&Selection::All, &inventory, visible).ok());
     let given = given.iter().flatten().flat_map(keys).collect();
     let driver = matches!(inventory, Inventory::Devices(_)).then_some(driver);
-    Ok(Devices {
-        given,
-        ..Devices::new(units, &known, driver, None, config)
-    })
+    Ok(Devices { given, ..Devices::new(units, &known, driver, None, config) })
 }
 
 /// What the driver tells before a run: itself, its inventory, and if that has devices, those
@@ -278,9 +264,7 @@ pub fn ask_driver<T: Send + 'static>(
         return Err(GpuError::Silent { after });
     }
     let slow = || {
-        notices(&format!(
-            "the GPU driver does not answer yet; it is given up after {after:?}"
-        ));
+        notices(&format!("the GPU driver does not answer yet; it is given up after {after:?}"));
     };
     let answer = call_driver(config, slow, question);
     let silent = matches!(answer, Err(GpuError::Silent { .. }));
@@ -310,12 +294,7 @@ fn info(unit: &Unit, devices: &[Device]) -> DeviceInfo {
     let members = members.map(|member| of_member(member, devices));
     let least = members.reduce(|one, other| (one.0.min(other.0), one.1));
     let (memory, model) = least.unwrap_or((Bytes(0), "unknown GPU".to_owned()));
-    DeviceInfo {
-        label: unit.label.clone(),
-        keys: keys(unit),
-        memory,
-        model: model.into(),
-    }
+    DeviceInfo { label: unit.label.clone(), keys: keys(unit), memory, model: model.into() }
 }
 
 /// The memory that programs can have of a device, and its model.
@@ -327,9 +306,8 @@ fn of_member(member: &UnitMember, devices: &[Device]) -> (Bytes, String) {
     let mut instances = device.instances().iter();
     let instance = instances.find(|instance| Some(&instance.uuid) == member.uuid.as_ref());
     let memory = instance.map_or(device.memory, |instance| instance.memory);
-    let memory = memory.map_or(Bytes(0), |memory| {
-        Bytes(memory.total.0.saturating_sub(memory.reserved.0))
-    });
+    let memory =
+        memory.map_or(Bytes(0), |memory| Bytes(memory.total.0.saturating_sub(memory.reserved.0)));
     let name = device.name.as_deref().unwrap_or("unknown GPU");
     let profile = instance.and_then(|instance| instance.profile.as_deref());
     let model = match profile {

@@ -30,10 +30,7 @@ impl FromStr for NamedProcess {
         let pid: i32 = pid.parse().map_err(wrong)?;
         // Negative numbers are groups, which it must not be asked about.
         let pid = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
-        Ok(Self {
-            pid: pid.ok_or("it is no process id, such as 1234")?,
-            start_time,
-        })
+        Ok(Self { pid: pid.ok_or("it is no process id, such as 1234")?, start_time })
     }
 }
 
@@ -82,10 +79,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let process = named(&child.id().to_string());
         let handle = pidfd_open(process.pid, PidfdFlags::empty()).unwrap();
-        let mut fds = [rustix::event::PollFd::new(
-            &handle,
-            rustix::event::PollFlags::IN,
-        )];
+        let mut fds = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut fds, None).unwrap();
         assert!(matches!(process.open(), Err(SessionError::ProcessGone(_))));
         child.wait().unwrap();

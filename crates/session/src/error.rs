@@ -133,8 +133,5 @@ pub enum SessionError {
 }
 
 pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> SessionError {
-    move |error| SessionError::System {
-        doing,
-        source: error.into(),
-    }
+    move |error| SessionError::System { doing, source: error.into() }
 }

@@ -33,10 +33,7 @@ pub fn read_experiments(
             return Ok(known.text.clone());
         }
         let text = read_text(path)?;
-        files.push(SavedFile {
-            path: path.to_owned(),
-            text: text.clone(),
-        });
+        files.push(SavedFile { path: path.to_owned(), text: text.clone() });
         Ok(text)
     };
     let experiments = open(&path, spec, &mut read, colour)?;
@@ -129,10 +126,7 @@ impl RunFolders {
         }
         // A name may have a slash in it.
         let first = rep.run().split('/').next().unwrap_or_default();
-        let is_there = self
-            .0
-            .get(&parent)
-            .is_some_and(|names| names.contains(first));
+        let is_there = self.0.get(&parent).is_some_and(|names| names.contains(first));
         if !is_there && !rep.is_written_back() {
             return Ok(TestState::New);
         }
@@ -222,9 +216,8 @@ fn write_whole(
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = folder.join(format!(".{name}.{}", std::process::id()));
     let mut out = BufWriter::new(fs_err::File::create(&new)?);
-    let written = write(&mut out)
-        .and_then(|()| out.flush())
-        .and_then(|()| fs_err::rename(&new, path));
+    let written =
+        write(&mut out).and_then(|()| out.flush()).and_then(|()| fs_err::rename(&new, path));
     if written.is_err() {
         let _ = fs_err::remove_file(&new);
     }
@@ -247,10 +240,7 @@ mod tests {
         let base = "{name: DEFAULT, params: {x: 1e-3}, repetitions: 5, command: run}";
         fs_err::write(folder.path().join("base.yml"), base).unwrap();
         fs_err::write(&path, "{name: a, path: p, import_path: base.yml}").unwrap();
-        let mut spec = ExperimentsSpec {
-            shown: "config.yml".into(),
-            ..ExperimentsSpec::default()
-        };
+        let mut spec = ExperimentsSpec { shown: "config.yml".into(), ..ExperimentsSpec::default() };
         read_experiments(&path, None, &mut spec, Colour::Off).unwrap();
         assert_eq!(spec.files.len(), 2);
         spec.places = vec![(1, 1), (3, 2)];
@@ -261,10 +251,7 @@ mod tests {
         let tasks = source.read(10).tasks;
         let folders = tasks.iter().map(|(task, _)| task.results.clone().unwrap());
         let folders: Vec<PathBuf> = folders.collect();
-        assert_eq!(
-            folders,
-            [3, 4].map(|rep| PathBuf::from(format!("p/a/log/rep_0{rep}")))
-        );
+        assert_eq!(folders, [3, 4].map(|rep| PathBuf::from(format!("p/a/log/rep_0{rep}"))));
         assert_eq!(tasks[0].0.command.to_text(), "run --x 1e-3");
     }
 }

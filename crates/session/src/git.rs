@@ -87,10 +87,7 @@ fn parse(output: &str) -> Option<GitState> {
     let commit = lines.find_map(|line| line.strip_prefix("# branch.oid "))?;
     let is_commit = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     let dirty = output.lines().any(|line| !line.starts_with('#'));
-    is_commit.then(|| GitState {
-        commit: commit.to_owned(),
-        dirty,
-    })
+    is_commit.then(|| GitState { commit: commit.to_owned(), dirty })
 }
 
 #[cfg(test)]

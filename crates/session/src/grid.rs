@@ -149,10 +149,7 @@ impl ResultRoot {
 pub(crate) fn marked_state(folder: &Path) -> io::Result<Option<TestState>> {
     match read_marker(&folder.join(Marker::FILE)) {
         Ok(Some(marker)) => Ok(Some(match (marker.outcome.as_str(), marker.task) {
-            (Marker::RUNNING, Some(task)) => TestState::Running {
-                task,
-                home: marker.home,
-            },
+            (Marker::RUNNING, Some(task)) => TestState::Running { task, home: marker.home },
             ("", _) => TestState::Marked("damaged".to_owned()),
             (outcome, _) if marker.debug && outcome == Outcome::Succeeded.word() => {
                 TestState::Tried
@@ -205,11 +202,7 @@ impl RunningTests {
         let alive = runs.find(|((home, run), _)| {
             is_at_work(home, *run) || is_on_cluster(home, *run).unwrap_or(false)
         });
-        alive.map(|((home, _), (task, folder))| TestAtWork {
-            task: *task,
-            home,
-            folder,
-        })
+        alive.map(|((home, _), (task, folder))| TestAtWork { task: *task, home, folder })
     }
 }
 
@@ -272,9 +265,7 @@ pub fn tidy_results(grid: &Grid) {
 pub fn grid_source(spec: &GridSpec, grid: Rc<Grid>, first: u32) -> Box<dyn TaskSource> {
     let places = GridPlaces::new(&spec.places);
     let count = places.count;
-    Box::new(Generator::new(count, first, move |number| {
-        grid.test(places.of(number))
-    }))
+    Box::new(Generator::new(count, first, move |number| grid.test(places.of(number))))
 }
 
 #[cfg(test)]

@@ -26,10 +26,7 @@ fn open(path: &Path) -> Result<InputStream, SessionError> {
         let file = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0);
         let closed = |error| SessionError::Rendered(format!("standard input is closed: {error}"));
         let name = "standard input";
-        (
-            name.to_owned(),
-            File::from_parts(file.map_err(closed)?.into(), name),
-        )
+        (name.to_owned(), File::from_parts(file.map_err(closed)?.into(), name))
     } else {
         (path.display().to_string(), File::open(path)?)
     };
@@ -59,10 +56,8 @@ pub fn open_again(files: &[InputFile]) -> Option<VecDeque<InputStream>> {
     let open = |known: &InputFile| {
         let file = File::open(&known.path).ok()?;
         rustix::fs::seek(file.file(), rustix::fs::SeekFrom::Start(known.start)).ok()?;
-        (input_file(&file)? == *known).then(|| InputStream {
-            name: known.path.display().to_string(),
-            file,
-        })
+        (input_file(&file)? == *known)
+            .then(|| InputStream { name: known.path.display().to_string(), file })
     };
     let streams: Option<VecDeque<_>> = files.iter().map(open).collect();
     streams.filter(|streams| !streams.is_empty())

@@ -90,11 +90,7 @@ pub(crate) struct StoreJournal {
 
 impl StoreJournal {
     pub(crate) fn new(home: &Home) -> Result<Self, SessionError> {
-        Ok(Self {
-            writer: Writer::new(home)?,
-            home: home.clone(),
-            reader: None,
-        })
+        Ok(Self { writer: Writer::new(home)?, home: home.clone(), reader: None })
     }
 
     /// Whether what is sent of a run outlives this process before it is committed, if the

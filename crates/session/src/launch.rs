@@ -90,9 +90,7 @@ impl Launch {
         let config = settings.gpu_config();
         let devices = Devices::find(&spec.pool, &spec.defaults, &config, notices)?;
         let ignored = spec.pool.ignore_process.iter().map(|who| who.parse());
-        let ignored = ignored
-            .collect::<Result<_, _>>()
-            .map_err(SessionError::IgnoredProcess)?;
+        let ignored = ignored.collect::<Result<_, _>>().map_err(SessionError::IgnoredProcess)?;
         let defaults = devices.defaults(&spec, notices)?;
         let engine = engine(&spec, &devices, settings)?;
         if let Some(reason) = engine.refusal(&defaults) {
@@ -221,9 +219,7 @@ impl Launch {
         let leases = leases(&spec, &devices, &settings, run, &home_id)
             .map_err(|error| warn(format!("other runs on this machine are not seen: {error}")))
             .unwrap_or_default();
-        let sampler = devices
-            .driver
-            .map(|driver| Sampler::start(driver, &devices.units));
+        let sampler = devices.driver.map(|driver| Sampler::start(driver, &devices.units));
         let sampler = sampler
             .transpose()
             .map_err(|error| warn(format!("the GPUs cannot be watched: {error}")))
@@ -325,9 +321,7 @@ pub(crate) fn engine(
         },
         leases: uses_leases(spec),
         at_most: pool.at_most,
-        mps: (pool.mps == Some(true)).then_some(MpsSettings {
-            threads: pool.thread_percentage,
-        }),
+        mps: (pool.mps == Some(true)).then_some(MpsSettings { threads: pool.thread_percentage }),
         oom_signs: oom_signs(settings)?,
         patience: settings.store_patience,
     })?)
@@ -363,11 +357,7 @@ fn local_executor(
         children: Children::All(ends),
     })
     .map_err(system("watch processes"))?;
-    Ok(Box::new(LocalExecutor {
-        supervisor,
-        environment,
-        hold_end: mps,
-    }))
+    Ok(Box::new(LocalExecutor { supervisor, environment, hold_end: mps }))
 }
 
 /// The moment from which the monotonic clock counts: times since then mean the same in all
@@ -404,9 +394,8 @@ fn leases(
     if !uses_leases(spec) || devices.units.is_empty() {
         return Ok(None);
     }
-    let words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let owner = LeaseOwner {
         user: user(),
         run: Some(run),

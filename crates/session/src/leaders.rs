@@ -64,11 +64,7 @@ impl LeaderRecord {
             return;
         }
         let is_rested = self.looked.is_none_or(|looked| now >= looked + PAUSE);
-        let (pause, settled) = if is_rested {
-            (SOON, Duration::ZERO)
-        } else {
-            (PAUSE, SETTLED)
-        };
+        let (pause, settled) = if is_rested { (SOON, Duration::ZERO) } else { (PAUSE, SETTLED) };
         self.due = Some(now + pause);
         self.settled = settled;
     }

@@ -19,8 +19,7 @@ pub(crate) fn read_tail(log: &Path) -> Option<Vec<u8>> {
     let mut file = file.ok()?;
     let about = file.metadata().ok().filter(Metadata::is_file)?;
     let length = about.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))
-        .ok()?;
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
     let mut bytes = Vec::new();
     file.take(TAIL).read_to_end(&mut bytes).ok()?;
     Some(bytes)

@@ -113,11 +113,7 @@ impl Markers {
             let folder = folder.display();
             format!("cannot make the folder `{folder}` for its results: {error}")
         });
-        let marker = OpenMarker {
-            folder,
-            attempt: start.attempt,
-            content,
-        };
+        let marker = OpenMarker { folder, attempt: start.attempt, content };
         match made {
             Ok(()) => {
                 self.open.insert(start.task, marker);
@@ -168,19 +164,11 @@ impl Markers {
         // A probe says nothing of the task, and neither does what runs once more: whatever
         // happens before it does, it is not done.
         let is_told = end.attempt > 0 && (end.is_final || !end.outcome.is_success());
-        let outcome = if is_told {
-            end.outcome
-        } else {
-            Outcome::Interrupted
-        };
+        let outcome = if is_told { end.outcome } else { Outcome::Interrupted };
         let (folder, mut content) = (marker.folder, marker.content);
         outcome.word().clone_into(&mut content.outcome);
         content.detail = outcome.detail();
-        content.message = end
-            .message
-            .as_deref()
-            .or(end.note.as_deref())
-            .map(str::to_owned);
+        content.message = end.message.as_deref().or(end.note.as_deref()).map(str::to_owned);
         let started = content.started.unwrap_or(end.at);
         content.seconds = Some(end.at.since(started).as_secs_f64());
         content.ended = Some(end.at);
@@ -291,11 +279,7 @@ fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> 
     };
     let _ = fs_err::remove_dir_all(&new);
     // Somebody else may have made it meanwhile.
-    if folder.is_dir() {
-        write(folder, content, task)
-    } else {
-        Err(error)
-    }
+    if folder.is_dir() { write(folder, content, task) } else { Err(error) }
 }
 
 /// Writes the file with the whole configuration of an attempt, if it has one:
@@ -345,11 +329,7 @@ fn is_unfinished(name: &str) -> bool {
 
 /// Whether processes of a run are there, on this machine.
 pub(crate) fn is_at_work(home: &str, run: RunId) -> bool {
-    let processes = RunProcesses {
-        home,
-        run: &run.to_string(),
-        leaders: &[],
-    };
+    let processes = RunProcesses { home, run: &run.to_string(), leaders: &[] };
     !ProcessTable::read().of(processes).is_empty()
 }
 
@@ -400,10 +380,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("a-1,");
         let task = TaskId::new(RunId(3), 7);
-        let content = Marker {
-            outcome: Marker::RUNNING.to_owned(),
-            ..Marker::default()
-        };
+        let content = Marker { outcome: Marker::RUNNING.to_owned(), ..Marker::default() };
         let seen = watched(root.path(), || {
             make_folder(&folder, &content, task).unwrap();
         });
@@ -414,15 +391,9 @@ mod tests {
         assert_eq!(read(), content);
 
         // In a folder that is there, the marker alone does.
-        let content = Marker {
-            outcome: "succeeded".to_owned(),
-            ..content
-        };
+        let content = Marker { outcome: "succeeded".to_owned(), ..content };
         let seen = watched(&folder, || make_folder(&folder, &content, task).unwrap());
-        let of_marker: Vec<_> = seen
-            .iter()
-            .filter(|(name, _)| name == Marker::FILE)
-            .collect();
+        let of_marker: Vec<_> = seen.iter().filter(|(name, _)| name == Marker::FILE).collect();
         assert_eq!(of_marker, [&(Marker::FILE.to_owned(), true)], "{seen:?}");
         assert_eq!(read(), content);
         assert_eq!(fs_err::read_dir(&folder).unwrap().count(), 1);

@@ -68,9 +68,7 @@ impl MpsThread {
             answers: answering,
             bell: Arc::clone(&bell),
         };
-        std::thread::Builder::new()
-            .name("mps".to_owned())
-            .spawn(move || service.serve(&asked))?;
+        std::thread::Builder::new().name("mps".to_owned()).spawn(move || service.serve(&asked))?;
         Ok(Self {
             questions: Some(questions),
             answers,
@@ -127,10 +125,7 @@ impl MpsThread {
             return is_over.then(|| MpsAnswer::Over(vec![trouble]));
         };
         let input = match action {
-            MpsAction::Start(device) => MpsInput::Unavailable {
-                device,
-                reason: REASON.to_owned(),
-            },
+            MpsAction::Start(device) => MpsInput::Unavailable { device, reason: REASON.to_owned() },
             // It may still be there, and who uses it already can go on.
             MpsAction::Check(device) => MpsInput::Ready(device),
             MpsAction::Release { task, .. } => MpsInput::Released(task),
@@ -248,9 +243,7 @@ impl Service {
     fn release(&self, task: TaskId, leader: u32) -> MpsInput {
         let ours = self.ours.values().map(SharedDaemon::daemon);
         let daemons: Vec<Daemon> = ours.chain(&self.theirs).cloned().collect();
-        release_clients(&daemons, leader, |client| {
-            ancestry(client).any(|pid| pid == leader)
-        });
+        release_clients(&daemons, leader, |client| ancestry(client).any(|pid| pid == leader));
         MpsInput::Released(task)
     }
 
@@ -260,9 +253,7 @@ impl Service {
             if let Err(error) = shared.quit_if_unused(QUIT_TIME) {
                 let info = self.devices.get(device.0 as usize);
                 let label = info.map_or("?", |info| &info.label);
-                trouble.push(format!(
-                    "the MPS daemon of GPU {label} is still there: {error}"
-                ));
+                trouble.push(format!("the MPS daemon of GPU {label} is still there: {error}"));
             }
         }
         trouble
@@ -319,19 +310,10 @@ mod tests {
         let task = TaskId::new(RunId(1), 1);
         thread.ask(MpsAction::Check(DeviceId(7)));
         thread.ask(MpsAction::Start(DeviceId(0)));
+        assert!(matches!(next(&mut thread), MpsAnswer::Input(MpsInput::Gone(DeviceId(7)), None)));
         assert!(matches!(
             next(&mut thread),
-            MpsAnswer::Input(MpsInput::Gone(DeviceId(7)), None)
-        ));
-        assert!(matches!(
-            next(&mut thread),
-            MpsAnswer::Input(
-                MpsInput::Unavailable {
-                    device: DeviceId(0),
-                    ..
-                },
-                None
-            )
+            MpsAnswer::Input(MpsInput::Unavailable { device: DeviceId(0), .. }, None)
         ));
         assert!(panics.join().is_err());
         // Those that are asked later, too.

@@ -114,10 +114,7 @@ impl DevicesNow {
         let mut actions = Vec::new();
         let mut left_out = Vec::new();
         let mut feed = |input| {
-            let now = ClockReading {
-                monotonic: origin.elapsed(),
-                wall: Timestamp::now(),
-            };
+            let now = ClockReading { monotonic: origin.elapsed(), wall: Timestamp::now() };
             engine.handle(input, now, &mut actions);
         };
         if let Some(reader) = reader.filter(|_| devices.driver.is_some()) {
@@ -161,15 +158,7 @@ impl DevicesNow {
             // When they make room is nothing that a plan could know.
             outside: engine
                 .outside()
-                .map(|(device, held)| {
-                    (
-                        device,
-                        Outside {
-                            yields: false,
-                            ..held
-                        },
-                    )
-                })
+                .map(|(device, held)| (device, Outside { yields: false, ..held }))
                 .collect(),
             left_out,
         })
@@ -189,15 +178,10 @@ fn look_once(sampler: &Sampler, units: usize, patience: Duration) -> Vec<DeviceS
         };
         // Interrupted or not: what is there is fetched.
         let _ = poll(&mut [PollFd::new(sampler, PollFlags::IN)], Some(&timeout));
-        seen.extend(
-            sampler
-                .fetch()
-                .into_iter()
-                .filter_map(|report| match report {
-                    SamplerReport::Sample(sample) => Some(sample),
-                    SamplerReport::Xid { .. } => None,
-                }),
-        );
+        seen.extend(sampler.fetch().into_iter().filter_map(|report| match report {
+            SamplerReport::Sample(sample) => Some(sample),
+            SamplerReport::Xid { .. } => None,
+        }));
     }
     seen
 }

@@ -164,10 +164,7 @@ fn of_task(
         run.cwd.join(own).join(results)
     });
     let last = last.as_ref();
-    let (started, ended) = (
-        last.and_then(|last| last.started),
-        last.and_then(|last| last.ended),
-    );
+    let (started, ended) = (last.and_then(|last| last.started), last.and_then(|last| last.ended));
     let device = last.and_then(|last| last.device.as_deref());
     let place = device.map(AttemptPlace::parse).unwrap_or_default();
     Ok(TestResult {
@@ -179,9 +176,7 @@ fn of_task(
         attempts: Some(task.attempts),
         started,
         ended,
-        took: ended
-            .zip(started)
-            .map(|(ended, started)| ended.since(started)),
+        took: ended.zip(started).map(|(ended, started)| ended.since(started)),
         gpus: place.gpus,
         peak: last.and_then(|last| last.peak),
         git: None,
@@ -296,10 +291,7 @@ impl FolderSearch<'_, '_> {
                         TestOutcome::Damaged
                     }
                 };
-                return Some(TestResult {
-                    outcome,
-                    ..self.unmarked(folder)
-                });
+                return Some(TestResult { outcome, ..self.unmarked(folder) });
             }
         };
         let outcome = match (marker.ended_as(), &*marker.outcome) {
@@ -332,10 +324,7 @@ impl FolderSearch<'_, '_> {
     fn unmarked(&self, folder: &Path) -> TestResult {
         let below = folder.strip_prefix(self.root).ok();
         let below = below.filter(|below| !below.as_os_str().is_empty());
-        TestResult {
-            folder: Some(below.unwrap_or(folder).to_owned()),
-            ..TestResult::default()
-        }
+        TestResult { folder: Some(below.unwrap_or(folder).to_owned()), ..TestResult::default() }
     }
 }
 
@@ -391,24 +380,12 @@ fn try_read_marker(path: &Path) -> Result<Marker, WrongMarker> {
         return Err(WrongMarker::TooLong);
     }
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(LONGEST_MARKER)
-        .read_to_end(&mut bytes)?;
+    File::open(path)?.take(LONGEST_MARKER).read_to_end(&mut bytes)?;
     Ok(serde_json::from_slice(&bytes)?)
 }
 
 /// What is better if there is less of it, whatever else is in the name.
-const LESS: &[&str] = &[
-    "error",
-    "err",
-    "loss",
-    "mae",
-    "mse",
-    "nll",
-    "perplexity",
-    "ppl",
-    "rmse",
-];
+const LESS: &[&str] = &["error", "err", "loss", "mae", "mse", "nll", "perplexity", "ppl", "rmse"];
 
 /// What is better if there is more of it.
 const MORE: &[&str] = &[

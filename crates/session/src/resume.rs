@@ -73,9 +73,8 @@ impl Resume {
             SourceSpec::Csv { consume } => consume.clone(),
             _ => None,
         };
-        let rows = rows
-            .map(|rows| ConsumedFile::left_by(&run, rows, &home, &reader))
-            .transpose()?;
+        let rows =
+            rows.map(|rows| ConsumedFile::left_by(&run, rows, &home, &reader)).transpose()?;
         let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let grid = match &spec.source {
             SourceSpec::Grid(grid) => Some(read_saved_grid(grid, colour)?),
@@ -90,16 +89,7 @@ impl Resume {
             (SourceSpec::Grid(spec), Some(grid)) => Some(grid_source(spec, Rc::clone(grid), tasks)),
             (source, _) => rest_of(source, tasks, colour)?,
         };
-        Ok(Self {
-            home,
-            lock,
-            run,
-            spec,
-            reopened,
-            source,
-            rows,
-            grid,
-        })
+        Ok(Self { home, lock, run, spec, reopened, source, rows, grid })
     }
 
     /// The run as it is in the store.
@@ -157,9 +147,7 @@ impl Resume {
         std::env::set_current_dir(&run.cwd).map_err(|error| {
             let folder = run.cwd.display().to_string();
             let folder = printable(&folder);
-            SessionError::Rendered(format!(
-                "cannot go back to the run's folder {folder}: {error}"
-            ))
+            SessionError::Rendered(format!("cannot go back to the run's folder {folder}: {error}"))
         })?;
         end_leftovers(&home, id, notices)?;
         move_to(&mut spec, pool, id, notices);

@@ -47,9 +47,7 @@ impl PartTime {
         TimeBudget {
             ends: self.ends.saturating_duration_since(origin),
             whole: self.whole,
-            seen: seen
-                .map(|(command, spec, took)| (run, command, spec, took))
-                .collect(),
+            seen: seen.map(|(command, spec, took)| (run, command, spec, took)).collect(),
         }
     }
 }

@@ -22,11 +22,7 @@ pub(crate) struct Attributor {
 
 impl Attributor {
     pub(crate) fn new(ignored: Vec<IgnoredProcess>, origin: Instant) -> Self {
-        Self {
-            ignored,
-            other_runs: FxHashMap::default(),
-            origin,
-        }
+        Self { ignored, other_runs: FxHashMap::default(), origin }
     }
 
     /// What the driver showed of a device, with whose processes are whose.
@@ -78,21 +74,12 @@ impl Attributor {
         owners: &mut FxHashMap<u32, Owner>,
     ) -> MemberView {
         let mut process = |held: ProcessMemory| {
-            let owner = *owners
-                .entry(held.pid)
-                .or_insert_with(|| self.owner(held.pid, owner_of));
-            ProcessView {
-                pid: held.pid,
-                memory: held.memory,
-                owner,
-                description: String::new(),
-            }
+            let owner = *owners.entry(held.pid).or_insert_with(|| self.owner(held.pid, owner_of));
+            ProcessView { pid: held.pid, memory: held.memory, owner, description: String::new() }
         };
         MemberView {
             memory: reading.memory.map(|memory| (memory.used, memory.free)),
-            processes: reading
-                .processes
-                .map(|list| list.into_iter().map(&mut process).collect()),
+            processes: reading.processes.map(|list| list.into_iter().map(&mut process).collect()),
             utilisation: reading.utilisation.map(|percent| percent.0),
             lost: match reading.health {
                 Health::Ok => None,
@@ -119,17 +106,11 @@ impl Attributor {
 
 /// A process as people know it.
 fn describe(process: &ProcessView) -> String {
-    let found = GpuProcess::look_up(ProcessMemory {
-        pid: process.pid,
-        memory: process.memory,
-    });
+    let found = GpuProcess::look_up(ProcessMemory { pid: process.pid, memory: process.memory });
     let program = found.program().unwrap_or("not to be seen from here");
     let whose = match process.owner {
         Owner::Task(task) => format!(" of task {task}"),
-        _ => found
-            .user
-            .as_ref()
-            .map_or_else(String::new, |user| format!(" of {user}")),
+        _ => found.user.as_ref().map_or_else(String::new, |user| format!(" of {user}")),
     };
     format!("{program}{whose}")
 }

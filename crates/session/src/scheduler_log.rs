@@ -89,9 +89,7 @@ impl Observer for SchedulerLog {
         match &event.kind {
             EventKind::RunStarted { gpus, .. } => self.gpus.clone_from(gpus),
             EventKind::Started { task, gpus, .. } => {
-                let gpu = gpus
-                    .first()
-                    .and_then(|gpu| self.gpus.iter().position(|it| it == gpu));
+                let gpu = gpus.first().and_then(|gpu| self.gpus.iter().position(|it| it == gpu));
                 let gpu = gpu.unwrap_or(0);
                 if self.running.insert(*task, gpu).is_none() {
                     let name = self.name(*task);

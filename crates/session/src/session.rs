@@ -178,10 +178,7 @@ impl<'o> Session<'o> {
     }
 
     fn now(&self) -> ClockReading {
-        ClockReading {
-            monotonic: self.origin.elapsed(),
-            wall: Timestamp::now(),
-        }
+        ClockReading { monotonic: self.origin.elapsed(), wall: Timestamp::now() }
     }
 
     /// No tasks come but those of earlier sessions.
@@ -283,11 +280,7 @@ impl<'o> Session<'o> {
             self.read_source();
         }
         self.tell_held(Instant::now());
-        if self
-            .others
-            .awaits_turn
-            .is_some_and(|at| at <= Instant::now())
-        {
+        if self.others.awaits_turn.is_some_and(|at| at <= Instant::now()) {
             self.refresh_other_runs_now();
         }
         let now = self.origin.elapsed();
@@ -376,10 +369,7 @@ impl<'o> Session<'o> {
     fn end_with_process(&mut self) {
         if let Some(process) = self.parts.end_with.take() {
             let _ = unwatch(&self.epoll, &process);
-            self.dispatch(Input::Stop {
-                run: self.run,
-                signal: StopSignal::Terminate,
-            });
+            self.dispatch(Input::Stop { run: self.run, signal: StopSignal::Terminate });
         }
     }
 
@@ -389,10 +379,7 @@ impl<'o> Session<'o> {
             self.read_signals()?;
         }
         let mut events = std::mem::take(&mut self.processes);
-        self.parts
-            .executor
-            .drain(&mut events)
-            .map_err(system("watch processes"))?;
+        self.parts.executor.drain(&mut events).map_err(system("watch processes"))?;
         // What was seen of an attempt while it ran is told before its end.
         let is_end = |event: &ProcessEvent| matches!(event, ProcessEvent::Ended(_));
         if events.iter().any(is_end) {
@@ -418,11 +405,7 @@ impl<'o> Session<'o> {
         if records == *before && trouble.is_none() && !self.bell {
             return;
         }
-        let committed = (
-            records,
-            self.parts.journal.kept(),
-            self.parts.journal.trouble(),
-        );
+        let committed = (records, self.parts.journal.kept(), self.parts.journal.trouble());
         if committed == self.committed {
             return;
         }
@@ -436,11 +419,7 @@ impl<'o> Session<'o> {
 
     fn committed_input(&self) -> Input {
         let (records, kept, trouble) = self.committed.clone();
-        Input::Committed {
-            records,
-            kept,
-            trouble,
-        }
+        Input::Committed { records, kept, trouble }
     }
 
     /// Listens to the journal's bell while there is something to hear. While tasks come and
@@ -534,8 +513,7 @@ impl<'o> Session<'o> {
                     }
                     let task = None;
                     let trouble = trouble.into_iter();
-                    self.answers
-                        .extend(trouble.map(|message| Input::Warning { task, message }));
+                    self.answers.extend(trouble.map(|message| Input::Warning { task, message }));
                     self.dispatch_answers();
                 }
             }

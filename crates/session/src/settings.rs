@@ -97,10 +97,8 @@ const NOT_FOR_PROJECTS: RefusedKeys = (
 );
 
 /// They make sense for a single task only.
-const OF_SINGLE_TASKS: RefusedKeys = (
-    "task.command task.name task.after task.log",
-    "is for single tasks, not for all",
-);
+const OF_SINGLE_TASKS: RefusedKeys =
+    ("task.command task.name task.after task.log", "is for single tasks, not for all");
 
 /// How devices were named once, which is kept with a run.
 const OF_STORED_RUNS: RefusedKeys = ("pool.as_written", "is no setting");
@@ -156,14 +154,9 @@ impl Settings {
         let folders = folder.into_iter().flat_map(Path::ancestors);
         let mut project = folders.map(|folder| folder.join(PROJECT_FILE));
         if let Some(path) = project.find(|path| path.is_file()) {
-            layers.push(read(
-                path,
-                &[OF_SINGLE_TASKS, OF_STORED_RUNS, NOT_FOR_PROJECTS],
-            )?);
+            layers.push(read(path, &[OF_SINGLE_TASKS, OF_STORED_RUNS, NOT_FOR_PROJECTS])?);
         }
-        if let Some(path) = config_folder
-            .as_ref()
-            .map(|folder| folder.join("config.toml"))
+        if let Some(path) = config_folder.as_ref().map(|folder| folder.join("config.toml"))
             && path.is_file()
         {
             layers.push(read(path, &[OF_SINGLE_TASKS, OF_STORED_RUNS])?);
@@ -369,9 +362,7 @@ fn environment(
             continue;
         };
         let origin = SettingOrigin::Variable(variable.name);
-        let text = text
-            .into_string()
-            .map_err(|_| origin.error("it is not UTF-8".to_owned()))?;
+        let text = text.into_string().map_err(|_| origin.error("it is not UTF-8".to_owned()))?;
         let wrong = |what| origin.error(format!("`{text}` is not {what}"));
         let value = match setting.kind {
             SettingKind::Text => Value::String(text),
@@ -482,17 +473,11 @@ mod tests {
         assert_eq!(task.env["A"], "project".into());
         assert_eq!(task.env["B"], "user".into());
         assert_eq!(pool.max_per_gpu, Some(3));
-        let argument = TaskSpec {
-            retries: Some(0),
-            ..TaskSpec::default()
-        };
+        let argument = TaskSpec { retries: Some(0), ..TaskSpec::default() };
         let (_, task) = settings.under(PoolSpec::default(), argument);
         assert_eq!(task.retries, Some(0));
         let origin = |key: &str| settings.list()[key].1.clone();
-        assert_eq!(
-            origin("task.retries"),
-            Some(SettingOrigin::Variable("PACKHORSE_RETRIES"))
-        );
+        assert_eq!(origin("task.retries"), Some(SettingOrigin::Variable("PACKHORSE_RETRIES")));
         assert!(
             matches!(origin("task.vram"), Some(SettingOrigin::File(path)) if path.ends_with("project/packhorse.toml"))
         );
@@ -504,15 +489,9 @@ mod tests {
 
     #[test]
     fn who_asks_for_slots_gets_nothing_about_gpus_from_files() {
-        let folder = folder(
-            "",
-            "[task]\nvram = \"auto\"\nretries = 1\n[pool]\ngpus = \"0,1\"\n",
-        );
+        let folder = folder("", "[task]\nvram = \"auto\"\nretries = 1\n[pool]\ngpus = \"0,1\"\n");
         let settings = find(folder.path(), &[]).unwrap();
-        let slots = PoolSpec {
-            slots: Some(2),
-            ..PoolSpec::default()
-        };
+        let slots = PoolSpec { slots: Some(2), ..PoolSpec::default() };
         let (pool, task) = settings.under(slots, TaskSpec::default());
         assert!(pool.gpus.is_empty());
         assert_eq!((task.vram, task.retries), (None, Some(1)));
@@ -531,10 +510,7 @@ mod tests {
         assert_eq!(plain(folder(equal, number)), (Some(true), None));
         // The number is higher up, and counts.
         assert_eq!(plain(folder(number, equal)), (Some(true), Some(4)));
-        let asked = PoolSpec {
-            equal_cores: Some(true),
-            ..PoolSpec::default()
-        };
+        let asked = PoolSpec { equal_cores: Some(true), ..PoolSpec::default() };
         let asked = both(&folder(number, ""), asked, TaskSpec::default());
         assert_eq!(asked, (Some(true), None));
     }
@@ -578,18 +554,12 @@ mod tests {
         assert!(text(&kept, &[]).contains("`pool.as_written` is no setting"));
         for (project, key) in [
             ("[pool]\nslots = 0\n", "pool.slots: nothing could run"),
-            (
-                "[pool]\nignore_process = [\"uid:x\"]\n",
-                "pool.ignore_process: `x`",
-            ),
+            ("[pool]\nignore_process = [\"uid:x\"]\n", "pool.ignore_process: `x`"),
             ("[task]\nprobe = \"no braces\"\n", "task.probe: "),
             ("[task]\nenv = { \"A=B\" = \"1\" }\n", "task.env: "),
         ] {
             let wrong = text(&folder(project, ""), &[]);
-            assert!(
-                wrong.contains("packhorse.toml") && wrong.contains(key),
-                "{wrong}"
-            );
+            assert!(wrong.contains("packhorse.toml") && wrong.contains(key), "{wrong}");
         }
         let empty = folder("", "");
         for (variable, value, why) in [
@@ -598,20 +568,14 @@ mod tests {
             ("PACKHORSE_MPS", "on", "`on` is not true or false"),
         ] {
             let wrong = text(&empty, &[(variable, value)]);
-            assert!(
-                wrong.starts_with(variable) && wrong.contains(why),
-                "{wrong}"
-            );
+            assert!(wrong.starts_with(variable) && wrong.contains(why), "{wrong}");
         }
         let settings = find(empty.path(), &[("PACKHORSE_USE_LEASES", "0")]).unwrap();
         assert_eq!(settings.pool.leases, Some(false));
         let wrong = text(&empty, &[("PACKHORSE_RETRIES", "many")]);
         assert!(wrong.starts_with("PACKHORSE_RETRIES is wrong"), "{wrong}");
         let wrong = text(&empty, &[("PACKHORSE_STORE_PATIENCE", "soon")]);
-        assert!(
-            wrong.starts_with("PACKHORSE_STORE_PATIENCE is wrong"),
-            "{wrong}"
-        );
+        assert!(wrong.starts_with("PACKHORSE_STORE_PATIENCE is wrong"), "{wrong}");
     }
 
     /// What is not understood is answered with all that is.

@@ -86,11 +86,7 @@ impl TaskSource for MadeTasks {
         let tasks = self.0.drain(..count);
         SourceRead {
             tasks: tasks.map(|task| (task, Vec::new())).collect(),
-            next: if self.0.is_empty() {
-                NextRead::Never
-            } else {
-                NextRead::AtOnce
-            },
+            next: if self.0.is_empty() { NextRead::Never } else { NextRead::AtOnce },
             ..SourceRead::default()
         }
     }
@@ -118,11 +114,7 @@ impl<F: FnMut(u32) -> TaskSpec> Generator<F> {
     /// `make` makes the task at a place, counted from 0. Those before `first` were
     /// made by earlier sessions.
     pub fn new(total: u32, first: u32, make: F) -> Self {
-        Self {
-            total,
-            next: first,
-            make,
-        }
+        Self { total, next: first, make }
     }
 }
 

@@ -29,9 +29,7 @@ pub fn sweep_source(sweep: Sweep, first: u32) -> Result<Box<dyn TaskSource>, Ses
         let params = values.map(|(name, value)| (name.to_owned(), value.into()));
         TaskSpec {
             params: params.collect(),
-            ..TaskSpec::new(Command::Line(
-                sweep.command(place.into()).unwrap_or_default(),
-            ))
+            ..TaskSpec::new(Command::Line(sweep.command(place.into()).unwrap_or_default()))
         }
     };
     Ok(Box::new(Generator::new(total, first, make)))

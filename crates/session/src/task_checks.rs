@@ -91,11 +91,7 @@ impl TaskChecks {
         // A specification has one written form.
         let written = serde_json::to_string(&spec).unwrap_or_default();
         if self.seen.insert(written) {
-            self.checks.push(Check {
-                source: source.to_owned(),
-                line,
-                spec,
-            });
+            self.checks.push(Check { source: source.to_owned(), line, spec });
         }
     }
 

@@ -146,11 +146,7 @@ mod tests {
         let (nodes, slots) = (vec![node], None);
         let settings = SchedulerSettings::default();
         let mut state = SchedulerState::new(&Pool { nodes, slots }, settings).unwrap();
-        let request = Request {
-            gpus: GpuRequest::None,
-            cores: wanted,
-            ..Request::default()
-        };
+        let request = Request { gpus: GpuRequest::None, cores: wanted, ..Request::default() };
         let mut effects = Vec::new();
         let mut feed = |event| step(&mut state, event, Now::default(), &mut effects);
         feed(SchedulerEvent::Hold);
@@ -163,9 +159,7 @@ mod tests {
             Effect::Start { placement, .. } => Some(placement.cores),
             _ => None,
         });
-        starts
-            .map(|cores| cores.iter().map(|core| core.0).collect())
-            .collect()
+        starts.map(|cores| cores.iter().map(|core| core.0).collect()).collect()
     }
 
     #[test]

@@ -32,11 +32,7 @@ impl Default for UserNames {
 
 impl UserNames {
     fn new(look_up: fn(u32) -> Option<String>) -> Self {
-        Self {
-            look_up,
-            found: Arc::default(),
-            bell: OnceCell::new(),
-        }
+        Self { look_up, found: Arc::default(), bell: OnceCell::new() }
     }
 
     /// Becomes readable when a name is known that was not. `None` while nobody was looked up.
@@ -59,9 +55,7 @@ impl UserNames {
             let (look_up, found) = (self.look_up, Arc::clone(&self.found));
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             // Without a bell it is known the next time that somebody asks.
-            let bell = self
-                .bell
-                .get_or_init(|| eventfd(0, flags).ok().map(Arc::new));
+            let bell = self.bell.get_or_init(|| eventfd(0, flags).ok().map(Arc::new));
             let bell = bell.clone();
             let thread = std::thread::Builder::new().name("user-name".to_owned());
             // Without a thread the number has to do.

@@ -33,11 +33,7 @@ pub enum SettingKind {
 }
 
 const fn plain(name: &'static str, meaning: &'static str) -> ReadVariable {
-    ReadVariable {
-        name,
-        setting: None,
-        meaning,
-    }
+    ReadVariable { name, setting: None, meaning }
 }
 
 const fn set(
@@ -46,10 +42,7 @@ const fn set(
     kind: SettingKind,
     meaning: &'static str,
 ) -> ReadVariable {
-    ReadVariable {
-        setting: Some(Setting { key, kind }),
-        ..plain(name, meaning)
-    }
+    ReadVariable { setting: Some(Setting { key, kind }), ..plain(name, meaning) }
 }
 
 const fn text(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
@@ -66,10 +59,7 @@ const fn truth(name: &'static str, key: &'static str, meaning: &'static str) -> 
 
 /// What packhorse reads.
 pub const READ: &[ReadVariable] = &[
-    plain(
-        "PACKHORSE_HOME",
-        "the [state folder](results.md#what-is-kept-where)",
-    ),
+    plain("PACKHORSE_HOME", "the [state folder](results.md#what-is-kept-where)"),
     plain(
         "XDG_STATE_HOME, HOME",
         "where the state folder is otherwise: `$XDG_STATE_HOME/packhorse`, else `~/.local/state/packhorse`",
@@ -83,11 +73,7 @@ pub const READ: &[ReadVariable] = &[
         "which GPUs `--gpus all`, the default, means. With AMD's driver, `ROCR_VISIBLE_DEVICES`, else `HIP_VISIBLE_DEVICES`",
     ),
     whole("PACKHORSE_SLOTS", "pool.slots", "as `--slots`"),
-    whole(
-        "PACKHORSE_MAX_PER_GPU",
-        "pool.max_per_gpu",
-        "as `--max-per-gpu`",
-    ),
+    whole("PACKHORSE_MAX_PER_GPU", "pool.max_per_gpu", "as `--max-per-gpu`"),
     text("PACKHORSE_PLACE", "pool.place", "as `--place`"),
     text("PACKHORSE_AGEING", "pool.ageing", "as `--ageing`"),
     text("PACKHORSE_REST", "pool.rest", "as `--rest`"),
@@ -96,11 +82,7 @@ pub const READ: &[ReadVariable] = &[
         "pool.ignore_process",
         "as `--ignore-process`, for one process",
     ),
-    truth(
-        "PACKHORSE_USE_LEASES",
-        "pool.leases",
-        "`false` is the same as `--no-leases`",
-    ),
+    truth("PACKHORSE_USE_LEASES", "pool.leases", "`false` is the same as `--no-leases`"),
     truth(
         "PACKHORSE_EQUAL_CORES",
         "pool.equal_cores",
@@ -163,20 +145,14 @@ pub const READ: &[ReadVariable] = &[
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
         "tasks get it unchanged, except those that share a GPU through [`--mps`](sharing.md#mps)",
     ),
-    plain(
-        "CUDA_DEVICE_ORDER",
-        "if it is set, tasks get it unchanged instead of `PCI_BUS_ID`",
-    ),
+    plain("CUDA_DEVICE_ORDER", "if it is set, tasks get it unchanged instead of `PCI_BUS_ID`"),
     plain(
         "OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS",
         "if it is set, tasks get it unchanged; with `OMP_NUM_THREADS`, none of the others is [set for them](cores.md#threads) either",
     ),
     plain("USER, LOGNAME", "the name that other runs see"),
     plain("PATH", "where to find commands"),
-    plain(
-        "LD_LIBRARY_PATH",
-        "where the system's loader finds libraries, NVML's among them",
-    ),
+    plain("LD_LIBRARY_PATH", "where the system's loader finds libraries, NVML's among them"),
     plain(
         "PYTHONPATH",
         "where Python finds modules. If it has relative folders, a [preloaded](preload.md) Python serves only tasks that run in one folder. Where [experiments on Slurm](experiments.md#on-slurm) use a copy of the code, tasks find the copy's folders in it",

@@ -37,10 +37,7 @@ fn the_page_for_developers_shows_code_that_compiles() {
         .skip(1)
         .filter_map(|rest| Some(rest.split_once("```")?.0))
         .collect();
-    assert!(
-        blocks.len() >= 4,
-        "door, executor, observer, and all together"
-    );
+    assert!(blocks.len() >= 4, "door, executor, observer, and all together");
     for block in blocks {
         assert!(
             example.contains(block),

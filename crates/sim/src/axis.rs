@@ -32,11 +32,7 @@ pub(crate) struct TimeAxis {
 /// A time in one or two units, such as `1h30m`.
 pub(crate) fn short(time: Duration) -> String {
     let seconds = time.as_secs();
-    let units = [
-        (DAY, "d", HOUR, "h"),
-        (HOUR, "h", MINUTE, "m"),
-        (MINUTE, "m", 1, "s"),
-    ];
+    let units = [(DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", 1, "s")];
     if let Some((large, of, small, under)) = units.into_iter().find(|unit| seconds >= unit.0) {
         match seconds % large / small {
             0 => format!("{}{of}", seconds / large),
@@ -96,11 +92,7 @@ mod tests {
     use super::*;
 
     fn axis(seconds: u64, columns: usize) -> TimeAxis {
-        TimeAxis {
-            end: Duration::from_secs(seconds),
-            columns,
-            guess: DurationGuess::AllKnown,
-        }
+        TimeAxis { end: Duration::from_secs(seconds), columns, guess: DurationGuess::AllKnown }
     }
 
     #[test]
@@ -127,9 +119,6 @@ mod tests {
     fn columns_cover_the_time_and_no_more() {
         let axis = axis(10, 20);
         let column = |seconds| axis.column(Duration::from_secs(seconds));
-        assert_eq!(
-            [column(0), column(5), column(10), column(99)],
-            [0, 10, 20, 20]
-        );
+        assert_eq!([column(0), column(5), column(10), column(99)], [0, 10, 20, 20]);
     }
 }

@@ -142,10 +142,7 @@ impl Gantt<'_> {
             }
         }
         let full = (edge(1) * most as u128).max(1);
-        let line: String = busy
-            .into_iter()
-            .map(|busy| self.level(busy, full))
-            .collect();
+        let line: String = busy.into_iter().map(|busy| self.level(busy, full)).collect();
         line.trim_end().to_owned()
     }
 
@@ -205,10 +202,7 @@ impl Gantt<'_> {
 
     /// The first of these tasks, and how many more there are.
     fn list(&self, what: &str, tasks: &[TaskId]) -> Option<String> {
-        let shown = tasks
-            .iter()
-            .take(LISTED)
-            .map(|&task| (self.task_name)(task));
+        let shown = tasks.iter().take(LISTED).map(|&task| (self.task_name)(task));
         let shown = shown.collect::<Vec<_>>().join(", ");
         Some(match tasks.len() {
             0 => return None,

@@ -135,13 +135,7 @@ impl Plan {
             for effect in effects.drain(..) {
                 if let Effect::Refused { task, reason } = effect {
                     plan.refused.push((task, reason));
-                } else if let Effect::Start {
-                    task,
-                    attempt,
-                    placement,
-                    ..
-                } = effect
-                {
+                } else if let Effect::Start { task, attempt, placement, .. } = effect {
                     let (lasts, known) = lengths.get(&task).copied().unwrap_or_default();
                     let ended = SchedulerEvent::Ended {
                         task,
@@ -257,10 +251,7 @@ pub(crate) mod tests {
             cpu: None,
             ram: None,
         };
-        let pool = Pool {
-            nodes: vec![node],
-            slots: None,
-        };
+        let pool = Pool { nodes: vec![node], slots: None };
         let name = |device: DeviceId| format!("GPU {}", device.0);
         Plan::new(&pool, SchedulerSettings::default(), start, tasks, &name).unwrap()
     }
@@ -277,22 +268,14 @@ pub(crate) mod tests {
         bars.map(|bar| {
             let device = bar.devices.first().map_or(99, |device| device.0);
             let seconds = |time: Duration| time.as_secs();
-            (
-                bar.task.number,
-                device,
-                seconds(bar.start),
-                seconds(bar.end),
-            )
+            (bar.task.number, device, seconds(bar.start), seconds(bar.end))
         })
         .collect()
     }
 
     #[test]
     fn longer_ones_are_followed_by_what_waits() {
-        let plan = plan(
-            2,
-            vec![task(1, Some(10)), task(2, Some(4)), task(3, Some(3))],
-        );
+        let plan = plan(2, vec![task(1, Some(10)), task(2, Some(4)), task(3, Some(3))]);
         assert_eq!(bars(&plan), [(1, 0, 0, 10), (2, 1, 0, 4), (3, 1, 4, 7)]);
         assert_eq!(plan.expected_end(), Some(Duration::from_secs(10)));
         assert_eq!((plan.guess, plan.unknown), (DurationGuess::AllKnown, 0));
@@ -310,10 +293,7 @@ pub(crate) mod tests {
     fn unknown_durations_are_taken_to_be_the_median() {
         let known = [2, 4, 60].map(Some);
         let tasks = known.into_iter().chain([None]).zip(1..);
-        let plan = plan(
-            4,
-            tasks.map(|(lasts, number)| task(number, lasts)).collect(),
-        );
+        let plan = plan(4, tasks.map(|(lasts, number)| task(number, lasts)).collect());
         assert_eq!(plan.guess, DurationGuess::Median(Duration::from_secs(4)));
         assert_eq!(bars(&plan)[3], (4, 3, 0, 4));
         assert_eq!(plan.unknown, 1);
@@ -351,11 +331,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_others_hold_is_not_given_out_and_who_waits_for_them_is_told() {
-        let outside = Outside {
-            share: Milli(500),
-            attempts: 1,
-            ..Outside::default()
-        };
+        let outside = Outside { share: Milli(500), attempts: 1, ..Outside::default() };
         let start = PlanStart {
             outside: vec![(DeviceId(0), outside)],
             left_out: vec![DeviceId(1)],
@@ -373,10 +349,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_assumed_is_no_bound() {
-        let start = PlanStart {
-            assume: Some(Duration::from_secs(9)),
-            ..PlanStart::default()
-        };
+        let start = PlanStart { assume: Some(Duration::from_secs(9)), ..PlanStart::default() };
         let plan = |lasts| plan_from(&start, 1, vec![task(1, Some(3)), task(2, lasts)]);
         let assumed = plan(None);
         assert_eq!(bars(&assumed), [(1, 0, 0, 3), (2, 0, 3, 12)]);

@@ -77,11 +77,7 @@ pub fn slurm_conf(settings: &LabSettings, folder: &Path) -> String {
     }
     lines.push("PartitionName=main Nodes=ALL Default=YES State=UP".to_owned());
 
-    let replaced: Vec<_> = settings
-        .slurm_conf
-        .iter()
-        .map(|line| subject(line))
-        .collect();
+    let replaced: Vec<_> = settings.slurm_conf.iter().map(|line| subject(line)).collect();
     lines.retain(|line| !replaced.contains(&subject(line)));
     lines.extend(settings.slurm_conf.iter().cloned());
     in_lab(&(lines.join("\n") + "\n"), &folder.to_string())
@@ -143,10 +139,7 @@ mod tests {
         let text = conf(&["killwait=30", "PartitionName=main Nodes=n1"]);
         assert!(!text.contains("KillWait"), "{text}");
         assert_eq!(text.matches("PartitionName=").count(), 1, "{text}");
-        assert!(
-            text.ends_with("killwait=30\nPartitionName=main Nodes=n1\n"),
-            "{text}"
-        );
+        assert!(text.ends_with("killwait=30\nPartitionName=main Nodes=n1\n"), "{text}");
     }
 
     #[test]

@@ -54,13 +54,7 @@ impl SlurmLab {
         let folder = make_folder(&settings);
         let keeper = Keeper::start(&folder, root.as_deref());
         let keeper = keeper.unwrap_or_else(|problem| panic!("{problem}"));
-        let mut lab = Self {
-            settings,
-            controller: None,
-            nodes: BTreeMap::new(),
-            folder,
-            keeper,
-        };
+        let mut lab = Self { settings, controller: None, nodes: BTreeMap::new(), folder, keeper };
         lab.start_controller();
         let names: Vec<_> = lab.settings.node_names().collect();
         for name in &names {
@@ -99,21 +93,14 @@ impl SlurmLab {
         let output = command.stdin(Stdio::null()).output();
         let output = output.expect("it can be started");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "{command:?}: {}\n{errors}",
-            output.status
-        );
+        assert!(output.status.success(), "{command:?}: {}\n{errors}", output.status);
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Submits a job: arguments of `sbatch`. The answer is its id.
     pub fn sbatch<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let mut command = self.command("sbatch");
-        command
-            .current_dir(&self.folder)
-            .arg("--parsable")
-            .args(args);
+        command.current_dir(&self.folder).arg("--parsable").args(args);
         self.output(&mut command).trim().to_owned()
     }
 
@@ -125,10 +112,7 @@ impl SlurmLab {
             last = lab.job_states(id);
             (!last.is_empty() && last.iter().all(|other| other == state)).then_some(())
         });
-        assert!(
-            seen.is_some(),
-            "job {id} was to be {state}, and is {last:?}"
-        );
+        assert!(seen.is_some(), "job {id} was to be {state}, and is {last:?}");
     }
 
     /// The state of a job, or those of an array's elements. Nothing if Slurm knows no such job.
@@ -171,18 +155,11 @@ impl SlurmLab {
     /// again at once what it puts back into its queue.
     pub fn kill_node(&mut self, node: &str) {
         let mut squeue = self.command("squeue");
-        squeue.args([
-            "--noheader",
-            "--array",
-            "--format=%A",
-            "--states=RUNNING,COMPLETING",
-        ]);
+        squeue.args(["--noheader", "--array", "--format=%A", "--states=RUNNING,COMPLETING"]);
         let jobs = words(self.output(&mut squeue).as_bytes());
 
         let machine = self.nodes.get_mut(node);
-        machine
-            .unwrap_or_else(|| panic!("there is no node {node}"))
-            .kill();
+        machine.unwrap_or_else(|| panic!("there is no node {node}")).kill();
         let mut scontrol = self.command("scontrol");
         scontrol.args(["update", &format!("nodename={node}"), "state=down"]);
         self.output(scontrol.arg("reason=no power"));
@@ -211,9 +188,7 @@ impl SlurmLab {
         let machine = self.nodes.get(node);
         let again = self.folder.join(format!("etc/again.{node}"));
         fs_err::write(&again, "").expect("the folder is there");
-        machine
-            .unwrap_or_else(|| panic!("there is no node {node}"))
-            .end_daemon();
+        machine.unwrap_or_else(|| panic!("there is no node {node}")).end_daemon();
         let begun = self.wait(|_| (!again.exists()).then_some(()));
         assert!(begun.is_some(), "slurmd has not ended on {node}");
     }
@@ -222,14 +197,8 @@ impl SlurmLab {
         let script = include_str!("controller.sh");
         let folder = self.folder.to_string_lossy();
         let daemon = ["sh", "-c", script, "controller", &folder];
-        self.controller = Some(Machine::start(
-            &self.keeper,
-            &self.folder,
-            "lab",
-            "slurmctld",
-            &[],
-            &daemon,
-        ));
+        self.controller =
+            Some(Machine::start(&self.keeper, &self.folder, "lab", "slurmctld", &[], &daemon));
         // Who asks before it listens tries again only after a second.
         let listens = wait_for(&self.folder.join("log"), PATIENCE, || {
             let running = self.controller.as_mut().is_some_and(Machine::is_running);
@@ -346,11 +315,7 @@ fn show_logs(folder: &Path) {
             log.extension() == Some(OsStr::new("stderr")) && log.with_extension("log").exists();
         if !lines.is_empty() && !twice {
             let from = lines.len().saturating_sub(SHOWN_LINES);
-            say(&format!(
-                "── {}\n{}",
-                log.display(),
-                lines[from..].join("\n")
-            ));
+            say(&format!("── {}\n{}", log.display(), lines[from..].join("\n")));
         }
     }
 }

@@ -31,14 +31,7 @@ impl Machine {
         let stderr = File::create(folder.join(format!("log/{log}.stderr")));
         let stderr = stderr.expect("the folder of the logs is there");
         let mut command = keeper.enter(OsStr::new("unshare"));
-        command.args([
-            "--pid",
-            "--mount",
-            "--uts",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-        ]);
+        command.args(["--pid", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc"]);
         command.args(prefix);
         command.args(["sh", "-c", include_str!("node.sh"), "node", name]);
         command.args(daemon);
@@ -48,9 +41,7 @@ impl Machine {
         command.stderr(stderr.into_parts().0);
         // It should not die before the test that a Ctrl-C is meant for.
         command.process_group(0);
-        Self {
-            process: command.spawn().expect("a shell can be started"),
-        }
+        Self { process: command.spawn().expect("a shell can be started") }
     }
 
     /// Whether its daemon is still running.

@@ -47,10 +47,6 @@ fn find(program: &str) -> Result<(), String> {
 fn target() -> Option<PathBuf> {
     let exe = env::current_exe().ok()?;
     let profile = exe.parent()?;
-    let profile = if profile.ends_with("deps") {
-        profile.parent()?
-    } else {
-        profile
-    };
+    let profile = if profile.ends_with("deps") { profile.parent()? } else { profile };
     profile.parent().map(Path::to_owned)
 }

@@ -14,10 +14,7 @@ use rustix::io::Errno;
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Some changes leave no line: nothing is overlooked for longer than this.
-const LONGEST_LOOK_AWAY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+const LONGEST_LOOK_AWAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Looks until there is something to see, whenever a file in this folder has changed. Gives
 /// up after a while.

@@ -41,10 +41,7 @@ fn an_array_gets_gpus_on_every_node() {
 
 #[test]
 fn slurm_24_11_does_the_same_with_the_same_paths() {
-    let settings = LabSettings {
-        version: SlurmVersion::V24_11,
-        ..LabSettings::default()
-    };
+    let settings = LabSettings { version: SlurmVersion::V24_11, ..LabSettings::default() };
     let Some(mut lab) = SlurmLab::start(settings) else {
         return;
     };
@@ -108,19 +105,13 @@ fn killing_a_command_kills_the_program_in_the_lab() {
         return;
     };
     let mut command = lab.command("sh");
-    command.args([
-        "-c",
-        "trap 'exit 7' TERM; echo $$; pwd; while :; do read x; done",
-    ]);
+    command.args(["-c", "trap 'exit 7' TERM; echo $$; pwd; while :; do read x; done"]);
     command.current_dir(lab.folder().join("home"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let id = Pid::from_child(&child);
-    assert_eq!(
-        lines.next().unwrap().unwrap(),
-        id.as_raw_nonzero().to_string()
-    );
+    assert_eq!(lines.next().unwrap().unwrap(), id.as_raw_nonzero().to_string());
     let folder = lab.folder().join("home");
     assert_eq!(lines.next().unwrap().unwrap(), folder.to_string_lossy());
     kill_process(id, Signal::TERM).unwrap();
@@ -135,21 +126,14 @@ fn killing_a_command_kills_the_program_in_the_lab() {
 #[test]
 fn tasks_are_kept_on_their_cpus_if_that_is_asked_for() {
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let settings = LabSettings {
-        nodes: 1,
-        cpus,
-        binding: CpuBinding::Affinity,
-        ..LabSettings::default()
-    };
+    let settings =
+        LabSettings { nodes: 1, cpus, binding: CpuBinding::Affinity, ..LabSettings::default() };
     let Some(lab) = SlurmLab::start(settings) else {
         return;
     };
     let id = lab.sbatch(["--cpus-per-task=1", "--output=out", "--wrap=nproc"]);
     lab.wait_for_job(&id, "COMPLETED");
-    assert_eq!(
-        fs_err::read_to_string(lab.folder().join("out")).unwrap(),
-        "1\n"
-    );
+    assert_eq!(fs_err::read_to_string(lab.folder().join("out")).unwrap(), "1\n");
 }
 
 /// Not a test: what the test below kills. It says which network and folder its lab has, and
@@ -189,15 +173,8 @@ fn nothing_is_left_behind_when_the_process_of_a_test_is_killed() {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut descriptors = [PollFd::new(&changes, PollFlags::IN)];
-    let patience = Timespec {
-        tv_sec: 30,
-        tv_nsec: 0,
-    };
-    assert_eq!(
-        poll(&mut descriptors, Some(&patience)),
-        Ok(1),
-        "{folder} is left"
-    );
+    let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
+    assert_eq!(poll(&mut descriptors, Some(&patience)), Ok(1), "{folder} is left");
     assert_eq!(processes_in(network), Vec::<PathBuf>::new());
 }
 
@@ -208,8 +185,5 @@ fn processes_in(network: &str) -> Vec<PathBuf> {
     let is_in = |path: &PathBuf| {
         fs_err::read_link(path.join("ns/net")).is_ok_and(|link| link == Path::new(network))
     };
-    processes
-        .filter(is_in)
-        .filter(|path| !path.ends_with("self"))
-        .collect()
+    processes.filter(is_in).filter(|path| !path.ends_with("self")).collect()
 }

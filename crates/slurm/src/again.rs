@@ -263,11 +263,7 @@ fn reopen(home: &Home, run: RunId, tasks: &[StoredTask]) -> Result<(), SlurmErro
     let names = rustix::system::uname();
     let host = names.nodename().to_string_lossy().into_owned();
     let pid = std::process::id();
-    writer.send(Record::RunResumed {
-        run,
-        pid,
-        host: host.into(),
-    });
+    writer.send(Record::RunResumed { run, pid, host: host.into() });
     let tasks = tasks.iter().map(|task| task.id.number).collect();
     writer.send(Record::Reopened { run, tasks });
     Ok(writer.finish()?)

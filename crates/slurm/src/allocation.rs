@@ -11,11 +11,8 @@ use crate::job_shape::JobShape;
 use crate::status::pause;
 
 /// When Slurm is asked again that did not answer.
-const ASK_AGAIN: [Duration; 3] = [
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-    Duration::from_secs(9),
-];
+const ASK_AGAIN: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(9)];
 
 /// The job that we are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +69,7 @@ impl Allocation {
         if (allowed.count() as usize) <= count {
             return;
         }
-        let all: Vec<usize> = (0..CpuSet::MAX_CPU)
-            .filter(|&core| allowed.is_set(core))
-            .collect();
+        let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
         // Others on the node have other numbers.
         let given = given_cores(&self.name);
         let given = given.filter(|cores| cores.iter().all(|core| all.contains(core)));
@@ -102,11 +97,7 @@ impl Allocation {
         if pool.slots.is_some() {
             return pool;
         }
-        let visible = [
-            "CUDA_VISIBLE_DEVICES",
-            "ROCR_VISIBLE_DEVICES",
-            "HIP_VISIBLE_DEVICES",
-        ];
+        let visible = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
         let visible = visible.iter().find_map(|name| variable(name));
         let has_none = |list: &String| matches!(list.as_str(), "NoDevFiles" | "-1" | "none");
         let visible = visible.filter(|list| !has_none(list));
@@ -179,22 +170,13 @@ mod tests {
             gpus: None,
         };
         let slots = |task: TaskSpec| {
-            let spec = RunSpec {
-                defaults: task,
-                ..RunSpec::default()
-            };
+            let spec = RunSpec { defaults: task, ..RunSpec::default() };
             allocation.slots(&spec)
         };
         assert_eq!(slots(TaskSpec::default()), 8);
-        let cores = TaskSpec {
-            cores: Some(3),
-            ..TaskSpec::default()
-        };
+        let cores = TaskSpec { cores: Some(3), ..TaskSpec::default() };
         assert_eq!(slots(cores), 2);
-        let busy = TaskSpec {
-            cpu: Some(Milli(1500)),
-            ..TaskSpec::default()
-        };
+        let busy = TaskSpec { cpu: Some(Milli(1500)), ..TaskSpec::default() };
         assert_eq!(slots(busy), 4);
     }
 }

@@ -48,10 +48,7 @@ pub(crate) fn arrays(elements: &[(u32, u32)], max_size: Option<u32>) -> Vec<Arra
             let here = count.min(base + size - first);
             match plans.last_mut() {
                 Some(plan) if plan.base == base => plan.elements.push((first, here)),
-                _ => plans.push(ArrayPlan {
-                    base,
-                    elements: vec![(first, here)],
-                }),
+                _ => plans.push(ArrayPlan { base, elements: vec![(first, here)] }),
             }
             first += here;
             count -= here;
@@ -112,10 +109,7 @@ mod tests {
     #[test]
     fn arrays_are_split_where_slurm_demands_it() {
         let plans = arrays(&[(0, 2500)], Some(1001));
-        let options: Vec<_> = plans
-            .iter()
-            .map(|it| (it.base, it.option(Some(4))))
-            .collect();
+        let options: Vec<_> = plans.iter().map(|it| (it.base, it.option(Some(4)))).collect();
         assert_eq!(
             options,
             [
@@ -131,9 +125,6 @@ mod tests {
         let plans = arrays(&[(3, 1), (5, 2), (12, 1)], Some(10));
         assert_eq!(plans.len(), 2);
         assert_eq!(plans[0].option(None), "--array=3,5-6");
-        assert_eq!(
-            (plans[1].base, plans[1].option(None)),
-            (10, "--array=2".to_owned())
-        );
+        assert_eq!((plans[1].base, plans[1].option(None)), (10, "--array=2".to_owned()));
     }
 }

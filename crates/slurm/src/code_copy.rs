@@ -254,11 +254,7 @@ mod tests {
     }
 
     fn copy(folder: &Path, to: &str) -> CodeCopy {
-        CodeCopy {
-            from: folder.join("src"),
-            to: folder.join(to),
-            ..CodeCopy::default()
-        }
+        CodeCopy { from: folder.join("src"), to: folder.join(to), ..CodeCopy::default() }
     }
 
     #[test]
@@ -303,10 +299,7 @@ mod tests {
         let folder = code();
         let inside = copy(folder.path(), "src/../src/copy");
         let refused = inside.check().unwrap_err().to_string();
-        assert!(
-            refused.contains("is inside experiment_copy_src"),
-            "{refused}"
-        );
+        assert!(refused.contains("is inside experiment_copy_src"), "{refused}");
         let mut large = copy(folder.path(), "copy");
         let file = fs::File::create(folder.path().join("src/data")).unwrap();
         // It takes no room on the disk.
@@ -325,10 +318,7 @@ mod tests {
     #[test]
     fn each_job_may_have_a_copy_of_its_own() {
         let folder = code();
-        let copy = CodeCopy {
-            how: CopyKind::ForEach(2),
-            ..copy(folder.path(), "copies")
-        };
+        let copy = CodeCopy { how: CopyKind::ForEach(2), ..copy(folder.path(), "copies") };
         copy.make().unwrap();
         for job in 0..2 {
             let own = copy.folder_of(job).unwrap();
@@ -340,10 +330,7 @@ mod tests {
     #[test]
     fn an_archive_is_one_that_others_read() {
         let folder = code();
-        let copy = CodeCopy {
-            how: CopyKind::Archive,
-            ..copy(folder.path(), "code")
-        };
+        let copy = CodeCopy { how: CopyKind::Archive, ..copy(folder.path(), "code") };
         copy.check().unwrap();
         copy.make().unwrap();
         assert_eq!(copy.run_in(), copy.from);

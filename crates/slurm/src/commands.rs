@@ -140,10 +140,7 @@ fn tells_ended(said: &str) -> bool {
 /// Makes a refusal say what was tried.
 pub(crate) fn doing(what: &str) -> impl FnOnce(SlurmError) -> SlurmError {
     move |error| match error {
-        SlurmError::Refused { said, .. } => SlurmError::Refused {
-            doing: what.to_owned(),
-            said,
-        },
+        SlurmError::Refused { said, .. } => SlurmError::Refused { doing: what.to_owned(), said },
         error => error,
     }
 }
@@ -193,22 +190,13 @@ pub(crate) fn queue_of_run(
 pub(crate) fn set_dependency(job: u32, after: &str, limit: Duration) -> Result<(), SlurmError> {
     let (job, after) = (format!("JobId={job}"), format!("Dependency={after}"));
     let changed = run_within(limit, "scontrol", &["update", &job, &after]);
-    changed
-        .map(drop)
-        .map_err(doing("Slurm did not change what the job comes after"))
+    changed.map(drop).map_err(doing("Slurm did not change what the job comes after"))
 }
 
 /// Jobs of ours, each by its array, its index there, and the script that sbatch was given.
 pub(crate) fn own_scripts() -> Result<Vec<(u32, u32, String)>, SlurmError> {
     let user = format!("--user={}", rustix::process::getuid().as_raw());
-    let words = [
-        "--noheader",
-        "--array",
-        "--all",
-        "--states=all",
-        &user,
-        "--format=%F|%K|%o",
-    ];
+    let words = ["--noheader", "--array", "--all", "--states=all", &user, "--format=%F|%K|%o"];
     let text = run("squeue", &words).map_err(doing("Slurm does not tell its queue"))?;
     let read = |line: &str| {
         let mut parts = line.trim().splitn(3, '|');
@@ -230,11 +218,7 @@ pub(crate) fn state_of(element: &str) -> Result<String, SlurmError> {
 /// The numbers of jobs, by the cluster that they are on. `None`: this one.
 fn by_cluster(jobs: &[SubmittedJob]) -> BTreeMap<Option<&str>, Vec<String>> {
     let mut clusters: BTreeMap<_, Vec<String>> = BTreeMap::new();
-    let here = if jobs.iter().any(|job| job.cluster.is_some()) {
-        local_cluster()
-    } else {
-        None
-    };
+    let here = if jobs.iter().any(|job| job.cluster.is_some()) { local_cluster() } else { None };
     for job in jobs {
         let theirs = job.cluster.as_deref();
         // Where nobody says which cluster this is, it is the one that there is.
@@ -285,9 +269,7 @@ pub(crate) fn requeue(element: &str) -> Result<(), SlurmError> {
     match run("scontrol", &["requeue", element]) {
         // What ends the job ends the command, too, if that is still there.
         Err(SlurmError::Refused { said, .. }) if said.starts_with("signal: ") => Ok(()),
-        answer => answer
-            .map(drop)
-            .map_err(doing("Slurm did not put the job back")),
+        answer => answer.map(drop).map_err(doing("Slurm did not put the job back")),
     }
 }
 
@@ -302,12 +284,8 @@ pub(crate) fn time_left(element: &str) -> Result<Option<Duration>, SlurmError> {
 /// What Slurm knows of an element: its fields, by name.
 fn job_fields(element: &str) -> Result<BTreeMap<String, String>, SlurmError> {
     let text = run("scontrol", &["--oneliner", "show", "job", element])?;
-    let fields = text
-        .split_whitespace()
-        .filter_map(|word| word.split_once('='));
-    Ok(fields
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect())
+    let fields = text.split_whitespace().filter_map(|word| word.split_once('='));
+    Ok(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
 /// Whether Slurm is ending an element for reasons of its own, and does not start it again:
@@ -336,11 +314,7 @@ pub(crate) fn output_file(element: &str) -> Option<PathBuf> {
 
 /// The processors of a node that a job was given, by Slurm's numbers.
 pub(crate) fn given_cores(element: &str) -> Option<Vec<usize>> {
-    let text = run(
-        "scontrol",
-        &["--details", "--oneliner", "show", "job", element],
-    )
-    .ok()?;
+    let text = run("scontrol", &["--details", "--oneliner", "show", "job", element]).ok()?;
     let mut words = text.split_whitespace();
     let ids = words.find_map(|word| word.strip_prefix("CPU_IDs="))?;
     number_list(ids)
@@ -468,9 +442,7 @@ mod tests {
     #[test]
     fn who_ends_a_job_is_told_by_why() {
         let tells = |text: &str| {
-            let fields = text
-                .split_whitespace()
-                .filter_map(|word| word.split_once('='));
+            let fields = text.split_whitespace().filter_map(|word| word.split_once('='));
             let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
             tells_cut_off(&fields.collect())
         };
@@ -479,9 +451,7 @@ mod tests {
         // By scancel.
         assert!(!tells(&format!("{started} PreemptTime=None")));
         // The start before this one was.
-        assert!(!tells(&format!(
-            "{started} PreemptTime=2026-11-18T05:00:00"
-        )));
+        assert!(!tells(&format!("{started} PreemptTime=2026-11-18T05:00:00")));
         assert!(tells("JobState=COMPLETING Reason=TimeLimit"));
     }
 

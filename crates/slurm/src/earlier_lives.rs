@@ -182,10 +182,7 @@ mod tests {
             earlier.settled,
             FxHashMap::from_iter([(1, Outcome::Succeeded), (5, Outcome::Succeeded)])
         );
-        assert_eq!(
-            earlier.cut_off,
-            FxHashMap::from_iter([(2, 1), (3, 2), (4, 1)])
-        );
+        assert_eq!(earlier.cut_off, FxHashMap::from_iter([(2, 1), (3, 2), (4, 1)]));
         assert_eq!(earlier.retries, FxHashMap::from_iter([(2, 4)]));
         assert_eq!(earlier.attempts[&2], 2);
         assert_eq!(earlier.times.len(), 2);

@@ -43,12 +43,8 @@ const MARGIN: Duration = Duration::from_secs(30);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// A network file system may hide a file for a while that another node has made: after such
 /// pauses it is looked for again.
-const SEEN_LATE: [Duration; 4] = [
-    Duration::ZERO,
-    Duration::from_secs(1),
-    Duration::from_secs(5),
-    Duration::from_secs(30),
-];
+const SEEN_LATE: [Duration; 4] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 /// SIGTERM: what Slurm sends to a job that it ends.
 const TERMINATED: u8 = 15;
 
@@ -70,19 +66,9 @@ pub fn run_element(
     let run = folder.read_run()?;
     let element = folder.elements()?.into_iter().nth(number as usize);
     let element = element.ok_or_else(|| {
-        SlurmError::Plan(format!(
-            "{} has no element {number}",
-            folder.path().display()
-        ))
+        SlurmError::Plan(format!("{} has no element {number}", folder.path().display()))
     })?;
-    let this = Element {
-        allocation,
-        folder,
-        number,
-        base,
-        run,
-        tasks: element,
-    };
+    let this = Element { allocation, folder, number, base, run, tasks: element };
     this.run(observer, notices)
 }
 
@@ -135,16 +121,11 @@ impl Element {
         let went_on = self.go_on(&mut summary, life, &signals, notices);
         if let Err(error) = &went_on {
             let left = counted(summary.left);
-            self.say(
-                &file,
-                &format!("{left} left, and cannot go on from here: {error}"),
-            );
+            self.say(&file, &format!("{left} left, and cannot go on from here: {error}"));
         }
         let exit = summary.exit;
-        file.borrow_mut().add(&Event {
-            time: Timestamp::now(),
-            kind: EventKind::RunEnded(summary),
-        });
+        file.borrow_mut()
+            .add(&Event { time: Timestamp::now(), kind: EventKind::RunEnded(summary) });
         file.borrow_mut().finish()?;
         went_on?;
         Ok(exit)
@@ -284,10 +265,7 @@ impl Element {
 
     /// Submits a job of its own for the next life.
     fn submit_next(&self, life: u32) -> Result<(), SlurmError> {
-        let plan = ArrayPlan {
-            base: self.base,
-            elements: vec![(self.number, 1)],
-        };
+        let plan = ArrayPlan { base: self.base, elements: vec![(self.number, 1)] };
         let slurm = self.run.spec.slurm.as_ref();
         let most = slurm.and_then(|slurm| slurm.jobs).map(NonZeroU32::get);
         let own = self.allocation.name.as_str();
@@ -353,11 +331,7 @@ fn part_time(spec: &RunSpec, ends: Instant, earlier: &EarlierLives) -> PartTime 
     let defaults = Arc::new(spec.defaults.clone());
     let seen = earlier.times.iter();
     let seen = seen.map(|(command, took)| (Arc::clone(command), Arc::clone(&defaults), *took));
-    PartTime {
-        ends: now + whole,
-        whole,
-        seen: seen.collect(),
-    }
+    PartTime { ends: now + whole, whole, seen: seen.collect() }
 }
 
 /// A state folder of this node, for as long as the job takes.
@@ -430,9 +404,6 @@ mod tests {
         assert_eq!(seen_at(1), Ok(Some(1)));
         assert_eq!(seen_at(4), Ok(Some(4)));
         assert_eq!(seen_at(5), Ok(None));
-        assert_eq!(
-            try_after(&pauses, || Err::<Option<()>, _>("gone")),
-            Err("gone")
-        );
+        assert_eq!(try_after(&pauses, || Err::<Option<()>, _>("gone")), Err("gone"));
     }
 }

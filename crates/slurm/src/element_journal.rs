@@ -118,10 +118,7 @@ impl ElementJournal {
         let place = which as usize;
         let mut cursor = match self.readers[place].take() {
             Some(cursor) if cursor.last <= after => cursor,
-            _ => TaskCursor {
-                tasks: ElementTasks::open(&self.folder, &self.element)?,
-                last: 0,
-            },
+            _ => TaskCursor { tasks: ElementTasks::open(&self.folder, &self.element)?, last: 0 },
         };
         let mut found = Vec::new();
         while (found.len() as u64) < u64::from(limit) {

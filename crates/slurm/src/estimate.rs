@@ -45,9 +45,7 @@ impl<'a> TimeEstimate<'a> {
     pub(crate) fn of(&mut self, task: &TaskSpec) -> Duration {
         let limit = task.timeout.and_then(TimeLimit::get);
         let said = self.said;
-        said.or_else(|| self.learned(task))
-            .or(limit)
-            .unwrap_or(ASSUMED_TASK)
+        said.or_else(|| self.learned(task)).or(limit).unwrap_or(ASSUMED_TASK)
     }
 
     fn learned(&mut self, task: &TaskSpec) -> Option<Duration> {

@@ -235,11 +235,8 @@ impl SharedFolder {
     /// Writes down an array that was submitted by whoever holds the run's lock.
     pub fn add_job(&self, job: &SubmittedJob) -> Result<(), SlurmError> {
         let mut options = OpenOptions::new();
-        let mut file = options
-            .create(true)
-            .read(true)
-            .append(true)
-            .open(self.file("jobs.jsonl"))?;
+        let mut file =
+            options.create(true).read(true).append(true).open(self.file("jobs.jsonl"))?;
         // A disk that was full has left half a line.
         let length = file.metadata()?.len();
         let mut last = [b'\n'];
@@ -311,10 +308,7 @@ impl SharedFolder {
     pub fn lines<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, SlurmError> {
         let text = self.read(name)?;
         let read: Result<Vec<T>, _> = whole_lines(&text).map(serde_json::from_slice).collect();
-        read.map_err(|source| SlurmError::Damaged {
-            path: self.file(name),
-            source,
-        })
+        read.map_err(|source| SlurmError::Damaged { path: self.file(name), source })
     }
 
     /// The same, without those that mean nothing: what was torn was taken back.

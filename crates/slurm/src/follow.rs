@@ -163,11 +163,7 @@ impl Follower<'_> {
             resumed: attached == Attached::Later,
             jobs,
         });
-        self.tell(EventKind::Known {
-            run,
-            tasks: left,
-            complete: true,
-        });
+        self.tell(EventKind::Known { run, tasks: left, complete: true });
         let events = std::mem::take(&mut self.run.progress.events);
         self.show(&events);
     }
@@ -178,10 +174,7 @@ impl Follower<'_> {
     }
 
     fn warn(&mut self, message: String) {
-        self.tell(EventKind::Warning {
-            task: None,
-            message,
-        });
+        self.tell(EventKind::Warning { task: None, message });
     }
 
     fn show(&mut self, events: &[Event]) {
@@ -346,8 +339,7 @@ impl Follower<'_> {
         // Why a job waits may change all the time.
         let states = |queue: &[QueuedElement]| {
             let rows = queue.iter();
-            rows.map(|row| (row.job, row.index, row.state.clone()))
-                .collect::<BTreeSet<_>>()
+            rows.map(|row| (row.job, row.index, row.state.clone())).collect::<BTreeSet<_>>()
         };
         if states(&queue) != states(&self.last_queue) || self.run.has_gone() {
             self.queue.hurry(Instant::now());
@@ -567,22 +559,11 @@ mod tests {
         let told = |text: &str| waiting_in_words(&read_queue(text)).unwrap_or_default();
         assert_eq!(told("2|1|RUNNING|None|n1"), "");
         let words = told("2|1|PENDING|launch failed requeued held|\n2|2|PENDING|Priority|");
-        assert!(
-            words.starts_with("1 job waits in Slurm's queue (Priority): others"),
-            "{words}"
-        );
-        assert!(
-            words.contains("`scontrol release 2_1` lets them go"),
-            "{words}"
-        );
+        assert!(words.starts_with("1 job waits in Slurm's queue (Priority): others"), "{words}");
+        assert!(words.contains("`scontrol release 2_1` lets them go"), "{words}");
         assert!(words.contains("the node could not start them"), "{words}");
-        let held: Vec<String> = (0..7)
-            .map(|at| format!("2|{at}|PENDING|JobHeldUser|"))
-            .collect();
+        let held: Vec<String> = (0..7).map(|at| format!("2|{at}|PENDING|JobHeldUser|")).collect();
         let words = told(&held.join("\n"));
-        assert!(
-            words.contains("`scontrol release 2_0 2_1 2_2 2_3 2_4 …`"),
-            "{words}"
-        );
+        assert!(words.contains("`scontrol release 2_0 2_1 2_2 2_3 2_4 …`"), "{words}");
     }
 }

@@ -186,10 +186,9 @@ impl FollowedRun {
 
     fn warn(&mut self, message: String) {
         let task = None;
-        self.progress.events.push(Event {
-            time: Timestamp::now(),
-            kind: EventKind::Warning { task, message },
-        });
+        self.progress
+            .events
+            .push(Event { time: Timestamp::now(), kind: EventKind::Warning { task, message } });
     }
 
     /// Looks at files of outcomes. Returns what there is to show.
@@ -199,15 +198,13 @@ impl FollowedRun {
         looking: Looking<'_>,
     ) -> Result<Vec<Event>, SlurmError> {
         let (progress, has_ended) = (&mut self.progress, &mut self.has_ended);
-        let looked = self
-            .files
-            .look(now, looking, |(element, _), news| match news {
-                OutcomeNews::Event(event) => {
-                    *has_ended |= matches!(event.kind, EventKind::RunEnded(_));
-                    progress.note(element, *event);
-                }
-                OutcomeNews::Peak(peak) => progress.records.push(Record::Peak(peak)),
-            });
+        let looked = self.files.look(now, looking, |(element, _), news| match news {
+            OutcomeNews::Event(event) => {
+                *has_ended |= matches!(event.kind, EventKind::RunEnded(_));
+                progress.note(element, *event);
+            }
+            OutcomeNews::Peak(peak) => progress.records.push(Record::Peak(peak)),
+        });
         self.progress.record_metrics();
         self.send();
         looked?;
@@ -261,12 +258,7 @@ impl FollowedRun {
             let life = self.files.last_life(element).map(|(life, _)| life);
             let of = (row.map(|row| (row.job, row.phase())), life);
             if self.gone.get(&element).is_none_or(|gone| gone.of != of) {
-                let new = GoneElement {
-                    since: now,
-                    is_closed: false,
-                    is_judged: false,
-                    of,
-                };
+                let new = GoneElement { since: now, is_closed: false, is_judged: false, of };
                 self.gone.insert(element, new);
             }
         }
@@ -424,10 +416,8 @@ fn more_ends_in_words(rows: &[QueuedElement]) -> Option<String> {
     for row in rows {
         *states.entry(&row.state).or_default() += 1;
     }
-    let states: Vec<String> = states
-        .into_iter()
-        .map(|(state, count)| format!("{count} {state}"))
-        .collect();
+    let states: Vec<String> =
+        states.into_iter().map(|(state, count)| format!("{count} {state}")).collect();
     let jobs = match rows.len() {
         0 => return None,
         1 => "1 more job has".to_owned(),

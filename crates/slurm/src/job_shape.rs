@@ -36,10 +36,7 @@ impl JobShape {
             (None, None) => None,
             (tasks, each) => Some(tasks.unwrap_or(1).saturating_mul(each.unwrap_or(1))),
         };
-        Self {
-            gpus: gpus.or(gpus_each).unwrap_or(0),
-            cores,
-        }
+        Self { gpus: gpus.or(gpus_each).unwrap_or(0), cores }
     }
 
     /// The part of it that a task like this takes, in thousandths: 125 if eight fit at a
@@ -56,10 +53,7 @@ impl JobShape {
     }
 
     fn room(&self, task: &TaskSpec, pool: &PoolSpec) -> Result<u32, SlurmError> {
-        let cores = task
-            .cores
-            .unwrap_or(0)
-            .max(task.cpu.map_or(0, |cpu| cpu.0.div_ceil(1000)));
+        let cores = task.cores.unwrap_or(0).max(task.cpu.map_or(0, |cpu| cpu.0.div_ceil(1000)));
         if let Some(slots) = pool.slots {
             return Ok(slots);
         }
@@ -96,9 +90,7 @@ impl JobShape {
             Some(GpuRequest::Whole(count)) => self.gpus / count.max(1),
             Some(GpuRequest::Share(Milli(0))) | None => self.gpus,
             Some(GpuRequest::Share(Milli(share))) => {
-                let each = pool
-                    .max_per_gpu
-                    .map_or(1000 / share, |most| most.min(1000 / share));
+                let each = pool.max_per_gpu.map_or(1000 / share, |most| most.min(1000 / share));
                 self.gpus.saturating_mul(each.max(1))
             }
         };
@@ -121,9 +113,7 @@ fn options(arguments: &[String]) -> impl Iterator<Item = (&str, &str)> {
 
 /// The GPUs of `gpu:4`, `gpu:a100:2,shard:3`, `gres/gpu:1`. A part of one counts as one.
 fn gpus_of_gres(text: &str) -> u32 {
-    let parts = text
-        .split(',')
-        .map(|part| part.trim().trim_start_matches("gres/"));
+    let parts = text.split(',').map(|part| part.trim().trim_start_matches("gres/"));
     let counts = parts.map(|part| match part.split_once([':', '=']) {
         Some(("gpu", count)) => of_count(count),
         Some(("shard" | "mps", _)) => 1,
@@ -180,47 +170,23 @@ mod tests {
 
     #[test]
     fn as_many_fit_as_the_scheduler_would_start() {
-        let task = |gpus: &str| TaskSpec {
-            gpus: Some(gpus.parse().unwrap()),
-            ..TaskSpec::default()
-        };
+        let task =
+            |gpus: &str| TaskSpec { gpus: Some(gpus.parse().unwrap()), ..TaskSpec::default() };
         let four = shape(Some("gpu:4"), &["-c 6"]);
         let pool = PoolSpec::default();
-        for (gpus, share) in [
-            ("0.5", 125),
-            ("1", 250),
-            ("2", 500),
-            ("4", 1000),
-            ("1/3", 83),
-        ] {
-            assert_eq!(
-                four.share_of(&task(gpus), &pool).unwrap(),
-                Milli(share),
-                "{gpus}"
-            );
+        for (gpus, share) in [("0.5", 125), ("1", 250), ("2", 500), ("4", 1000), ("1/3", 83)] {
+            assert_eq!(four.share_of(&task(gpus), &pool).unwrap(), Milli(share), "{gpus}");
         }
-        let cores = TaskSpec {
-            cores: Some(3),
-            ..task("0.5")
-        };
+        let cores = TaskSpec { cores: Some(3), ..task("0.5") };
         assert_eq!(four.share_of(&cores, &pool).unwrap(), Milli(500));
-        let slots = PoolSpec {
-            slots: Some(10),
-            ..PoolSpec::default()
-        };
-        assert_eq!(
-            four.share_of(&TaskSpec::default(), &slots).unwrap(),
-            Milli(100)
-        );
+        let slots = PoolSpec { slots: Some(10), ..PoolSpec::default() };
+        assert_eq!(four.share_of(&TaskSpec::default(), &slots).unwrap(), Milli(100));
     }
 
     #[test]
     fn what_could_never_run_is_refused() {
         let wrong = |shape: JobShape, gpus: &str| {
-            let task = TaskSpec {
-                gpus: Some(gpus.parse().unwrap()),
-                ..TaskSpec::default()
-            };
+            let task = TaskSpec { gpus: Some(gpus.parse().unwrap()), ..TaskSpec::default() };
             let error = shape.share_of(&task, &PoolSpec::default()).unwrap_err();
             error.to_string()
         };

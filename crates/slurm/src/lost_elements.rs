@@ -245,13 +245,7 @@ mod tests {
     use crate::queue::read_queue;
 
     fn job(job: u32, elements: Vec<(u32, u32)>) -> SubmittedJob {
-        SubmittedJob {
-            job,
-            base: 0,
-            elements,
-            at: Timestamp(5),
-            cluster: None,
-        }
+        SubmittedJob { job, base: 0, elements, at: Timestamp(5), cluster: None }
     }
 
     #[test]
@@ -306,10 +300,7 @@ mod tests {
         writer.send(Record::NewRun { run, facts });
         writer.finish().unwrap();
         let mut followed = FollowedRun::open(&home, lock).unwrap();
-        followed
-            .folder
-            .add_job(&job(10, vec![(0, elements)]))
-            .unwrap();
+        followed.folder.add_job(&job(10, vec![(0, elements)])).unwrap();
         for element in 0..elements {
             fs::write(followed.folder.outcome_file(element, 1), "").unwrap();
             let row = read_queue(&format!("10|{element}|NODE_FAIL|None|n1")).remove(0);

@@ -129,9 +129,7 @@ impl OutcomeFile {
         }
         (self.synced, self.is_dirty) = (now, false);
         let file = &self.file;
-        let sync = self
-            .sync
-            .get_or_insert_with(|| SyncThread::start(Arc::clone(file)));
+        let sync = self.sync.get_or_insert_with(|| SyncThread::start(Arc::clone(file)));
         // If it is still at it, it looks again.
         let _ = sync.bell.try_send(());
         None
@@ -182,13 +180,7 @@ impl Observer for OutcomeWriter {
                 if result.outcome == Outcome::Interrupted && result.attempts == 0 => {}
             // That it is over is said last: before, it may have to say why it does not go on.
             EventKind::RunEnded(_) => {}
-            EventKind::Started {
-                task,
-                attempt,
-                command,
-                gpus,
-                ..
-            } => file.add(&Event {
+            EventKind::Started { task, attempt, command, gpus, .. } => file.add(&Event {
                 time: event.time,
                 kind: EventKind::Started {
                     task: *task,

@@ -91,10 +91,7 @@ impl OutcomeFiles {
     /// Goes on where somebody has stopped reading.
     pub(crate) fn new(folder: &SharedFolder, positions: BTreeMap<LifeId, FilePosition>) -> Self {
         let files = positions.into_iter().map(|(life, at)| {
-            let file = FollowedFile {
-                at,
-                ..FollowedFile::default()
-            };
+            let file = FollowedFile { at, ..FollowedFile::default() };
             (life, file)
         });
         Self {
@@ -335,11 +332,7 @@ mod tests {
 
     fn append(folder: &SharedFolder, life: LifeId, text: &str) {
         let path = folder.outcome_file(life.0, life.1);
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .unwrap();
+        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
         file.write_all(text.as_bytes()).unwrap();
     }
 
@@ -410,11 +403,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = SharedFolder::create(parent.path()).unwrap();
         let long = "x".repeat(9 << 20);
-        append(
-            &folder,
-            (0, 1),
-            &(warning("a") + &warning(&long) + &warning("b")),
-        );
+        append(&folder, (0, 1), &(warning("a") + &warning(&long) + &warning("b")));
         let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
         let read = look(&mut files);
         assert_eq!((read.len(), read[2].as_str()), (3, "0.1 b"));

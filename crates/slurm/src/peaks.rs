@@ -27,25 +27,14 @@ struct KnownPeaks {
 /// Writes down all that is known.
 pub(crate) fn write_known_peaks(reader: &Reader, folder: &SharedFolder) -> Result<(), SlurmError> {
     let mut file = BufWriter::new(File::create(folder.file(KNOWN))?);
-    let mut signatures: Vec<String> = reader
-        .signatures()?
-        .into_iter()
-        .map(|it| it.signature)
-        .collect();
+    let mut signatures: Vec<String> =
+        reader.signatures()?.into_iter().map(|it| it.signature).collect();
     signatures.sort_unstable();
     signatures.dedup();
     for signature in signatures {
         for (model, peaks) in reader.peaks(&signature)? {
             let signature = signature.clone();
-            writeln!(
-                file,
-                "{}",
-                json(&KnownPeaks {
-                    signature,
-                    model,
-                    peaks
-                })
-            )?;
+            writeln!(file, "{}", json(&KnownPeaks { signature, model, peaks }))?;
         }
     }
     Ok(file.flush()?)
@@ -70,9 +59,7 @@ impl PeakBook {
     pub(crate) fn of(&self, signature: &str) -> LearnedPeaks {
         let mut found = LearnedPeaks::new();
         // Members of a family have details in brackets behind its name.
-        let members = self
-            .0
-            .range(format!("{signature} [")..format!("{signature} \\"));
+        let members = self.0.range(format!("{signature} [")..format!("{signature} \\"));
         let own = self.0.get_key_value(signature);
         for (name, models) in members.chain(own) {
             found.insert(name.clone(), models.clone());

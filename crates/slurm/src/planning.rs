@@ -128,9 +128,7 @@ impl Workload {
             }
         }
         let work = |(fill, _): &(ElementFill, u32)| fill.work;
-        let most = chains
-            .into_values()
-            .max_by(|one, other| work(one).total_cmp(&work(other)));
+        let most = chains.into_values().max_by(|one, other| work(one).total_cmp(&work(other)));
         let (fill, count) = most?;
         // A little more than its share is no matter.
         let is_much = fill.work > room.most + TINY || fill.work > room.enough * 2.0;
@@ -140,22 +138,15 @@ impl Workload {
     /// How much work an element has.
     fn room(&self, limits: ElementLimits) -> ElementRoom {
         let time = limits.time.unwrap_or(ASSUMED_JOB);
-        let mut room = ElementRoom {
-            most: time.as_secs_f64() * PLANNED,
-            enough: f64::INFINITY,
-        };
+        let mut room = ElementRoom { most: time.as_secs_f64() * PLANNED, enough: f64::INFINITY };
         let of_all = |of: fn(TaskCost) -> f64| -> f64 {
             let costs = self.costs.iter();
-            costs
-                .map(|(cost, count)| of(*cost) * f64::from(*count))
-                .sum()
+            costs.map(|(cost, count)| of(*cost) * f64::from(*count)).sum()
         };
         if let Some(jobs) = limits.jobs {
             // Who names a number of jobs wants that many at work, if each is full at least
             // once.
-            let full = of_all(|cost| f64::from(cost.share) / 1000.0)
-                .ceil()
-                .max(1.0);
+            let full = of_all(|cost| f64::from(cost.share) / 1000.0).ceil().max(1.0);
             room.enough = of_all(TaskCost::work) / f64::from(jobs).min(full);
         }
         room
@@ -164,11 +155,7 @@ impl Workload {
     /// As few elements as make sense.
     pub(crate) fn cut(self, limits: ElementLimits) -> Vec<Rows> {
         let room = self.room(limits);
-        if self.chains.is_empty() {
-            self.cut_in_order(room)
-        } else {
-            self.cut_by_chains(room)
-        }
+        if self.chains.is_empty() { self.cut_in_order(room) } else { self.cut_by_chains(room) }
     }
 
     fn cut_in_order(self, room: ElementRoom) -> Vec<Rows> {
@@ -202,11 +189,7 @@ impl Workload {
         let mut chains: Vec<(ElementFill, Vec<u32>)> = Vec::new();
         let mut places: FxHashMap<u32, usize> = FxHashMap::default();
         for (cost, task) in costs.zip(1..) {
-            let first = if self.chains.contains_key(&task) {
-                self.chain(task)
-            } else {
-                task
-            };
+            let first = if self.chains.contains_key(&task) { self.chain(task) } else { task };
             let place = *places.entry(first).or_insert_with(|| {
                 chains.push((ElementFill::default(), Vec::new()));
                 chains.len() - 1
@@ -322,20 +305,14 @@ mod tests {
     }
 
     fn hours(hours: u64) -> ElementLimits {
-        ElementLimits {
-            time: Some(Duration::from_hours(hours)),
-            jobs: None,
-        }
+        ElementLimits { time: Some(Duration::from_hours(hours)), jobs: None }
     }
 
     #[test]
     fn an_element_has_as_much_as_fits_into_its_time() {
         // Eight at a time, ten minutes each: ten rounds in 108 minutes.
         let elements = workload(200, 125, 10 * MINUTE).cut(hours(2));
-        assert_eq!(
-            elements,
-            [[(1, 86)], [(87, 86)], [(173, 28)]].map(Vec::from)
-        );
+        assert_eq!(elements, [[(1, 86)], [(87, 86)], [(173, 28)]].map(Vec::from));
     }
 
     #[test]
@@ -358,10 +335,7 @@ mod tests {
 
     #[test]
     fn who_names_a_number_of_jobs_has_that_many_at_work() {
-        let limits = ElementLimits {
-            jobs: Some(4),
-            ..hours(2)
-        };
+        let limits = ElementLimits { jobs: Some(4), ..hours(2) };
         let elements = workload(80, 125, MINUTE).cut(limits);
         assert_eq!(sizes(&elements), [20, 20, 20, 20]);
         let elements = workload(9, 1000, MINUTE).cut(limits);
@@ -376,18 +350,12 @@ mod tests {
         // Six that prepare something, and six that come after one each.
         let mut workload = workload(6, 1000, 20 * MINUTE);
         for before in 1..=6 {
-            let cost = TaskCost {
-                share: 1000,
-                time: 5 * MINUTE,
-            };
+            let cost = TaskCost { share: 1000, time: 5 * MINUTE };
             workload.add(cost, &[before]);
         }
         let elements = workload.cut(hours(1));
-        let wanted: Vec<Rows> = vec![
-            vec![(1, 2), (7, 2)],
-            vec![(3, 2), (9, 2)],
-            vec![(5, 2), (11, 2)],
-        ];
+        let wanted: Vec<Rows> =
+            vec![vec![(1, 2), (7, 2)], vec![(3, 2), (9, 2)], vec![(5, 2), (11, 2)]];
         assert_eq!(elements, wanted);
     }
 
@@ -396,18 +364,12 @@ mod tests {
         let fan_out = |tasks: u32| {
             let mut workload = workload(1, 125, MINUTE);
             for _ in 0..tasks {
-                let cost = TaskCost {
-                    share: 125,
-                    time: MINUTE,
-                };
+                let cost = TaskCost { share: 125, time: MINUTE };
                 workload.add(cost, &[1]);
             }
             workload
         };
-        let jobs = |jobs| ElementLimits {
-            jobs: Some(jobs),
-            ..hours(1)
-        };
+        let jobs = |jobs| ElementLimits { jobs: Some(jobs), ..hours(1) };
         let found = fan_out(999).too_much_together(hours(1));
         assert_eq!(found, Some((1000, 125 * MINUTE)));
         assert_eq!(fan_out(99).too_much_together(hours(1)), None);
@@ -420,10 +382,7 @@ mod tests {
     #[test]
     fn what_hangs_together_is_not_torn_apart() {
         let mut workload = workload(3, 1000, MINUTE);
-        let cost = TaskCost {
-            share: 1000,
-            time: MINUTE,
-        };
+        let cost = TaskCost { share: 1000, time: MINUTE };
         workload.add(cost, &[2]);
         assert_eq!(workload.torn_apart(&[1, 3]), None);
         assert_eq!(workload.torn_apart(&[2, 2]), Some((2, 4)));

@@ -94,16 +94,7 @@ impl Progress {
             },
         );
         let task = TaskId::new(self.run, number);
-        self.show(
-            since,
-            EventKind::Started {
-                task,
-                attempt,
-                command,
-                gpus,
-                node,
-            },
-        );
+        self.show(since, EventKind::Started { task, attempt, command, gpus, node });
     }
 
     /// The tasks that run, by number.
@@ -147,28 +138,13 @@ impl Progress {
         let Event { time, kind } = event;
         match kind {
             started @ EventKind::Started { .. } => self.started(element, time, started),
-            EventKind::Retrying {
-                task,
-                attempt,
-                outcome,
-                note,
-                left,
-            } => {
+            EventKind::Retrying { task, attempt, outcome, note, left } => {
                 if self.is_settled(task.number) {
                     return;
                 }
                 let ran = self.running.remove(&task.number);
                 self.end(task, attempt, time, outcome, None, note.as_deref(), ran);
-                self.show(
-                    time,
-                    EventKind::Retrying {
-                        task,
-                        attempt,
-                        outcome,
-                        note,
-                        left,
-                    },
-                );
+                self.show(time, EventKind::Retrying { task, attempt, outcome, note, left });
             }
             EventKind::Finished(result) => self.finished(time, result),
             EventKind::Measured(measurement) => {
@@ -188,14 +164,7 @@ impl Progress {
     }
 
     fn started(&mut self, element: u32, time: Timestamp, kind: EventKind) {
-        let EventKind::Started {
-            task,
-            attempt,
-            command,
-            gpus,
-            node,
-        } = &kind
-        else {
+        let EventKind::Started { task, attempt, command, gpus, node } = &kind else {
             return;
         };
         let (task, attempt) = (*task, *attempt);
@@ -214,22 +183,12 @@ impl Progress {
         };
         self.goes_on(task, time);
         self.running.insert(task.number, ran);
-        self.records.push(Record::Started(StartedAttempt {
-            task,
-            attempt,
-            at: time,
-            device,
-        }));
+        self.records.push(Record::Started(StartedAttempt { task, attempt, at: time, device }));
         self.show(time, kind);
     }
 
     fn metrics(&mut self, time: Timestamp, kind: EventKind) {
-        if let EventKind::Metrics {
-            task,
-            attempt,
-            values,
-            ..
-        } = &kind
+        if let EventKind::Metrics { task, attempt, values, .. } = &kind
             && let Some(running) = self.running.get_mut(&task.number)
             && running.attempt == *attempt
         {
@@ -357,15 +316,7 @@ impl Progress {
             metrics: ran.metrics.clone(),
         };
         let attempt = ran.attempt;
-        self.end(
-            task,
-            attempt,
-            now,
-            Outcome::Interrupted,
-            Some(CUT_OFF),
-            None,
-            Some(ran),
-        );
+        self.end(task, attempt, now, Outcome::Interrupted, Some(CUT_OFF), None, Some(ran));
         self.show_cut_off(task, attempt, now);
         self.cut_off.insert(number, result);
     }
@@ -409,30 +360,14 @@ impl Progress {
             _ => Exit::Success,
         };
         let run = self.run;
-        self.records.push(Record::RunEnded {
-            run,
-            at: now,
-            exit: exit.code(),
-        });
-        RunSummary {
-            run,
-            succeeded,
-            failed,
-            left,
-            rejected: 0,
-            took,
-            stored: true,
-            exit,
-        }
+        self.records.push(Record::RunEnded { run, at: now, exit: exit.code() });
+        RunSummary { run, succeeded, failed, left, rejected: 0, took, stored: true, exit }
     }
 }
 
 /// Where an attempt runs, as it is recorded.
 fn device_text(node: Option<&str>, gpus: &[String]) -> Option<Arc<str>> {
-    let place = AttemptPlace {
-        node: node.map(str::to_owned),
-        gpus: gpus.to_vec(),
-    };
+    let place = AttemptPlace { node: node.map(str::to_owned), gpus: gpus.to_vec() };
     let text = place.to_string();
     (!text.is_empty()).then(|| text.into())
 }
@@ -475,12 +410,7 @@ mod tests {
     fn shown(progress: &mut Progress) -> Vec<String> {
         let word = |event: Event| match event.kind {
             EventKind::Started { task, attempt, .. } => format!("{task} starts {attempt}"),
-            EventKind::Retrying {
-                task,
-                attempt,
-                outcome,
-                ..
-            } => {
+            EventKind::Retrying { task, attempt, outcome, .. } => {
                 format!("{task} again after {attempt}: {outcome}")
             }
             EventKind::Finished(result) => format!("{} ends: {}", result.task, result.outcome),
@@ -490,18 +420,12 @@ mod tests {
     }
 
     fn ends(progress: &mut Progress) -> Vec<(u32, u32, &'static str, bool)> {
-        let ends = progress
-            .records
-            .drain(..)
-            .filter_map(|record| match record {
-                Record::AttemptEnded(end) => Some((
-                    end.task.number,
-                    end.attempt,
-                    end.outcome.word(),
-                    end.is_final,
-                )),
-                _ => None,
-            });
+        let ends = progress.records.drain(..).filter_map(|record| match record {
+            Record::AttemptEnded(end) => {
+                Some((end.task.number, end.attempt, end.outcome.word(), end.is_final))
+            }
+            _ => None,
+        });
         ends.collect()
     }
 
@@ -547,10 +471,7 @@ mod tests {
                 "3.1 ends: succeeded"
             ]
         );
-        assert_eq!(
-            ends(&mut progress),
-            [(1, 1, "interrupted", false), (1, 2, "succeeded", true)]
-        );
+        assert_eq!(ends(&mut progress), [(1, 1, "interrupted", false), (1, 2, "succeeded", true)]);
     }
 
     #[test]
@@ -564,10 +485,7 @@ mod tests {
         progress.element_gone(3, Timestamp(3_000_000));
         assert!(progress.running().is_empty());
         let cut_off = shown(&mut progress).split_off(3);
-        assert_eq!(
-            cut_off,
-            [1, 2, 3].map(|task| format!("3.{task} again after 1: interrupted"))
-        );
+        assert_eq!(cut_off, [1, 2, 3].map(|task| format!("3.{task} again after 1: interrupted")));
         progress.note(1, at(4, started(1, 2)));
         assert_eq!(shown(&mut progress), ["3.1 starts 2"]);
         let summary = progress.close(Timestamp(5_000_000), Duration::ZERO, Some(2));

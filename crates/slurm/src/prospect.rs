@@ -33,11 +33,7 @@ impl Prospect {
         let requeues = requeues(run);
         let mut journal = ElementJournal::new(run.run, folder, element, &earlier, requeues, None)?;
         let (_, left) = journal.look_through()?;
-        Ok(Self {
-            lives: earlier.lives,
-            left,
-            came_on: earlier.came_on,
-        })
+        Ok(Self { lives: earlier.lives, left, came_on: earlier.came_on })
     }
 }
 

@@ -139,9 +139,7 @@ pub fn reason_in_words(reason: &str) -> Option<&'static str> {
 /// Why elements wait: which, by Slurm's word.
 pub(crate) fn pending_reasons(queue: &[QueuedElement]) -> BTreeMap<String, Vec<&QueuedElement>> {
     let mut reasons: BTreeMap<String, Vec<_>> = BTreeMap::new();
-    let pending = queue
-        .iter()
-        .filter(|it| it.phase() == ElementPhase::Pending);
+    let pending = queue.iter().filter(|it| it.phase() == ElementPhase::Pending);
     for element in pending {
         let of_reason = reasons.entry(element.reason.clone()).or_default();
         of_reason.push(element);

@@ -49,13 +49,7 @@ impl QueueWatch {
                 let _ = rustix::io::write(&*ring, &1_u64.to_ne_bytes());
             }
         })?;
-        Ok(Self {
-            questions,
-            answers,
-            bell,
-            next: Some(Instant::now()),
-            pause: SHORTEST,
-        })
+        Ok(Self { questions, answers, bell, next: Some(Instant::now()), pause: SHORTEST })
     }
 
     /// When it is to be asked, unless it is being asked.

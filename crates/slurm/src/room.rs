@@ -57,11 +57,7 @@ impl JobRoom {
             free => wanted.min(free),
         };
         let beside = most - at_once;
-        Self {
-            at_once: Some(at_once),
-            after: others.names_but_newest(beside),
-            beside,
-        }
+        Self { at_once: Some(at_once), after: others.names_but_newest(beside), beside }
     }
 
     /// The same while others may be submitted at the same time: beside the others if there is
@@ -81,11 +77,7 @@ impl JobRoom {
     /// For one element of which at most so many run at a time, if nobody tells what else is in
     /// the queue: after all of the array that it was in.
     pub(crate) fn behind_array(array: &str, most: u32) -> Self {
-        Self {
-            at_once: Some(1),
-            after: vec![array.to_owned()],
-            beside: most.saturating_sub(1),
-        }
+        Self { at_once: Some(1), after: vec![array.to_owned()], beside: most.saturating_sub(1) }
     }
 
     /// What they have to come after if these were submitted before them: as few as possible. As
@@ -184,10 +176,7 @@ mod tests {
 
     /// An array of so many elements.
     fn plan(count: u32) -> ArrayPlan {
-        ArrayPlan {
-            base: 0,
-            elements: vec![(0, count)],
-        }
+        ArrayPlan { base: 0, elements: vec![(0, count)] }
     }
 
     /// What so many elements come after that are all submitted to run at the same time.
@@ -203,10 +192,7 @@ mod tests {
             "2|0|NODE_FAIL|None|n1\n2|1|RUNNING|None|n2\n2|2|PENDING|JobArrayTaskLimit|\n\
              5|3|PENDING|Dependency|\n",
         );
-        assert_eq!(
-            JobRoom::beside(&queue, None, &[plan(7)]),
-            JobRoom::default()
-        );
+        assert_eq!(JobRoom::beside(&queue, None, &[plan(7)]), JobRoom::default());
         assert!(after(&queue, 4, 1).is_empty());
         assert!(after(&queue, 5, 2).is_empty());
         // Those that wait come to run, too: the newest of them may do so beside it.
@@ -245,10 +231,7 @@ mod tests {
     #[test]
     fn while_nobody_tells_the_queue_it_is_behind_the_array_that_it_was_in() {
         let room = JobRoom::behind_array("2", 2);
-        assert_eq!(
-            (room.at_once, room.after.as_slice()),
-            (Some(1), &["2".to_owned()][..])
-        );
+        assert_eq!((room.at_once, room.after.as_slice()), (Some(1), &["2".to_owned()][..]));
         // Somebody tells it after all.
         let queue = read_queue("2|1|RUNNING|None|n2\n2|2|RUNNING|None|n2\n");
         assert_eq!(room.after_earlier(&queue), ["2_1"]);
@@ -293,10 +276,7 @@ mod tests {
     impl Queue {
         fn new(elements: u32) -> Self {
             let mut queue = Self(Vec::new());
-            let room = JobRoom {
-                at_once: u32::try_from(MOST).ok(),
-                ..JobRoom::default()
-            };
+            let room = JobRoom { at_once: u32::try_from(MOST).ok(), ..JobRoom::default() };
             queue.add(10, elements, &room);
             queue
         }
@@ -395,11 +375,7 @@ mod tests {
             let mut queue = Queue::new(12);
             for round in 0..50 {
                 let running = queue.running();
-                assert_eq!(
-                    running.len(),
-                    MOST,
-                    "{together} in round {round}: {running:?}"
-                );
+                assert_eq!(running.len(), MOST, "{together} in round {round}: {running:?}");
                 let next = 11 + round * 10;
                 queue.go_on(&running[..together], next);
             }

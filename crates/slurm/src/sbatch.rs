@@ -23,14 +23,8 @@ use crate::folder::{SharedFolder, SubmittedJob};
 use crate::planning::rows;
 
 /// What commands of Slurm say if they do not know what became of it themselves.
-const CONTACT_TROUBLE: [&str; 6] = [
-    "timed out",
-    "Unable to contact",
-    "Zero Bytes",
-    "onnection",
-    "ommunication",
-    "signal:",
-];
+const CONTACT_TROUBLE: [&str; 6] =
+    ["timed out", "Unable to contact", "Zero Bytes", "onnection", "ommunication", "signal:"];
 
 /// Hands an array to Slurm, and has it written down by `record`. If that is not possible, it is
 /// cancelled again.
@@ -137,10 +131,7 @@ struct Link {
 
 impl Link {
     fn make(folder: &SharedFolder, base: u32) -> Result<Self, SlurmError> {
-        let link = Self {
-            base,
-            name: format!("{base}.{}.sh", new_run_uuid(Timestamp::now())),
-        };
+        let link = Self { base, name: format!("{base}.{}.sh", new_run_uuid(Timestamp::now())) };
         let path = link.path(folder);
         // Folders of earlier versions do not have it.
         fs::create_dir_all(folder.submitting())?;
@@ -192,10 +183,7 @@ impl Link {
                 }),
             },
             Err(trouble) if !matches!(error, SlurmError::NoCommand(_)) => {
-                Err(SlurmError::Unanswered {
-                    error: Box::new(error),
-                    rest: format!(": {trouble}"),
-                })
+                Err(SlurmError::Unanswered { error: Box::new(error), rest: format!(": {trouble}") })
             }
             Err(_) => {
                 self.remove(folder);
@@ -287,19 +275,13 @@ fn number_in(answer: &str) -> Option<(u32, Option<String>)> {
         };
         let is_one_word = cluster.is_none_or(|name| !name.contains(char::is_whitespace));
         let cluster = cluster.filter(|name| !name.is_empty()).map(str::to_owned);
-        number
-            .parse()
-            .ok()
-            .filter(|_| is_one_word)
-            .map(|number| (number, cluster))
+        number.parse().ok().filter(|_| is_one_word).map(|number| (number, cluster))
     })
 }
 
 /// The variables that sbatch would prefer to what the script says.
 fn said_variables(script: &str) -> Vec<String> {
-    let lines = script
-        .lines()
-        .filter_map(|line| line.strip_prefix("#SBATCH"));
+    let lines = script.lines().filter_map(|line| line.strip_prefix("#SBATCH"));
     let keys = lines.filter_map(|line| {
         let line = line.trim();
         let key = match line.strip_prefix("--") {
@@ -324,11 +306,7 @@ fn said_variables(script: &str) -> Vec<String> {
     // Each of these undoes the others.
     for group in [
         &["SBATCH_REQUEUE", "SBATCH_NO_REQUEUE"][..],
-        &[
-            "SBATCH_MEM_PER_NODE",
-            "SBATCH_MEM_PER_CPU",
-            "SBATCH_MEM_PER_GPU",
-        ],
+        &["SBATCH_MEM_PER_NODE", "SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU"],
     ] {
         if names.iter().any(|name| group.contains(&name.as_str())) {
             names.extend(group.iter().map(ToString::to_string));
@@ -344,10 +322,7 @@ mod tests {
     #[test]
     fn the_number_is_found_behind_whatever_a_site_writes() {
         assert_eq!(number_in("12\n"), Some((12, None)));
-        assert_eq!(
-            number_in("Welcome to 7\n12;south\n"),
-            Some((12, Some("south".to_owned())))
-        );
+        assert_eq!(number_in("Welcome to 7\n12;south\n"), Some((12, Some("south".to_owned()))));
         assert_eq!(number_in("7 jobs\n12; or so\n"), None);
     }
 

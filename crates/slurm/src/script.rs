@@ -63,11 +63,7 @@ pub(crate) fn script(parts: &ScriptParts<'_>) -> Result<String, SlurmError> {
     let mut has_command = false;
     for (line, number) in template.lines().zip(1..) {
         // What cw2 calls its own program with.
-        let line = if line.contains("%%python_script%%") {
-            "exec %%command%%"
-        } else {
-            line
-        };
+        let line = if line.contains("%%python_script%%") { "exec %%command%%" } else { line };
         has_command |= line.contains("%%command%%");
         match fill(line, &values) {
             Ok(Filled::Line(line)) => script += &(line + "\n"),
@@ -180,19 +176,11 @@ fn values(parts: &ScriptParts<'_>, template: &str) -> Vec<(&'static str, Option<
         ("slurm_log", Some(quoted(&logs))),
         ("slurm_output", Some(quoted(&output))),
         ("num_parallel_jobs", Some(jobs)),
-        (
-            "last_job_idx",
-            Some(parts.elements.saturating_sub(1).to_string()),
-        ),
+        ("last_job_idx", Some(parts.elements.saturating_sub(1).to_string())),
         ("experiment_wd", Some(quoted(&run_in))),
         ("experiment_execution_dir", Some(quoted(&run_in))),
         ("sbatch_args", some_lines(lines)),
-        (
-            "venv",
-            spec.venv
-                .as_ref()
-                .map(|venv| format!("source activate {venv}")),
-        ),
+        ("venv", spec.venv.as_ref().map(|venv| format!("source activate {venv}"))),
         ("pythonpath", None),
         ("sh_lines", some_lines(spec.sh_lines.clone())),
         ("command", Some(command)),
@@ -298,10 +286,7 @@ mod tests {
 
     #[test]
     fn names_with_odd_characters_mean_themselves() {
-        let spec = SlurmSpec {
-            job_name: Some("5\" \\x".to_owned()),
-            ..SlurmSpec::default()
-        };
+        let spec = SlurmSpec { job_name: Some("5\" \\x".to_owned()), ..SlurmSpec::default() };
         let script = script(&ScriptParts {
             spec: &spec,
             run: "12",
@@ -324,10 +309,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("my.sh");
         fs_err::write(&path, template).unwrap();
-        made(&SlurmSpec {
-            template: Some(path),
-            ..spec
-        })
+        made(&SlurmSpec { template: Some(path), ..spec })
     }
 
     #[test]
@@ -378,10 +360,7 @@ mod tests {
             %%sbatch_args%%\n\
             exec %%command%%\n";
         let script = templated(template, spec).unwrap();
-        assert!(
-            script.contains("\n#SBATCH -e /logs/err\n#SBATCH --mem=4G\nexec "),
-            "{script}"
-        );
+        assert!(script.contains("\n#SBATCH -e /logs/err\n#SBATCH --mem=4G\nexec "), "{script}");
         assert_eq!(script.matches("--gres").count(), 1, "{script}");
     }
 
@@ -396,10 +375,7 @@ mod tests {
             unknown.contains("my.sh: line 2: there is no placeholder `%%partitoin%%`"),
             "{unknown}"
         );
-        assert!(
-            unknown.ends_with("hint: did you mean `partition`?"),
-            "{unknown}"
-        );
+        assert!(unknown.ends_with("hint: did you mean `partition`?"), "{unknown}");
         assert!(wrong("#!/bin/sh\necho hello\n").contains("it does not run anything"));
         assert!(wrong("%%command%%\n").contains("begin with #!"));
     }

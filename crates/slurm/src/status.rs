@@ -162,26 +162,14 @@ pub fn view(home: &Home, run: RunId) -> Result<ClusterView, SlurmError> {
     let folder = shared_folder(&reader, run)?;
     let jobs = folder.jobs()?;
     let is_over = !reader.is_on_cluster(run)?;
-    let queue = if is_over {
-        Ok(Vec::new())
-    } else {
-        squeue(&jobs)
-    };
+    let queue = if is_over { Ok(Vec::new()) } else { squeue(&jobs) };
     let queue = queue.map(|rows| {
         let elements = latest_rows(std::collections::BTreeMap::new(), &jobs, &rows);
         elements.into_iter().collect()
     });
-    let open = if is_over {
-        Vec::new()
-    } else {
-        reader.open_attempts(run)?
-    };
+    let open = if is_over { Vec::new() } else { reader.open_attempts(run)? };
     let running = open.into_iter().map(|(number, attempt)| {
-        let place = attempt
-            .device
-            .as_deref()
-            .map(AttemptPlace::parse)
-            .unwrap_or_default();
+        let place = attempt.device.as_deref().map(AttemptPlace::parse).unwrap_or_default();
         RunningOnNode {
             number,
             attempt: attempt.attempt,

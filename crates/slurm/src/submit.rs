@@ -144,11 +144,7 @@ pub(crate) fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError>
             "`{text}…` has a line break, and sbatch takes one line\nhint: give each argument by itself"
         )));
     }
-    if let Some(argument) = slurm
-        .sbatch
-        .iter()
-        .find(|text| !text.trim().starts_with('-'))
-    {
+    if let Some(argument) = slurm.sbatch.iter().find(|text| !text.trim().starts_with('-')) {
         return Err(SlurmError::Plan(format!(
             "`{argument}` is no argument of sbatch\nhint: it begins with a dash, as in --sbatch=--constraint=a100"
         )));
@@ -270,10 +266,7 @@ impl PreparedRun {
         let jobs = self.at_once();
         self.elements = match cut {
             Cut::Packed => {
-                let limits = ElementLimits {
-                    time: job_time,
-                    jobs,
-                };
+                let limits = ElementLimits { time: job_time, jobs };
                 if let Some((tasks, work)) = workload.too_much_together(limits) {
                     notices(&format!(
                         "warning: {tasks} tasks come after each other, so one job runs them all, \
@@ -331,10 +324,7 @@ impl PreparedRun {
     /// The arrays that would be submitted, as sbatch is told.
     pub fn array_options(&self) -> Vec<String> {
         let at_once = self.at_once();
-        self.arrays
-            .iter()
-            .map(|plan| plan.option(at_once))
-            .collect()
+        self.arrays.iter().map(|plan| plan.option(at_once)).collect()
     }
 
     fn at_once(&self) -> Option<u32> {
@@ -494,14 +484,8 @@ fn given_elements(
     let elements = given.into_iter().map(|element| {
         let rows: Rows = vec![(next, element.tasks)];
         next = next.saturating_add(element.tasks);
-        let folder = element
-            .folder
-            .map(|folder| ByteString::from(folder.into_os_string()));
-        ElementSpec {
-            parallel: element.parallel,
-            folder,
-            ..file.element(rows)
-        }
+        let folder = element.folder.map(|folder| ByteString::from(folder.into_os_string()));
+        ElementSpec { parallel: element.parallel, folder, ..file.element(rows) }
     });
     let elements = elements.collect();
     if next - 1 != tasks {
@@ -550,11 +534,7 @@ fn plan_in_words(run: &PreparedRun, shape: JobShape, job_time: Option<Duration>)
         (0, Some(cores)) => format!(" with {}", counted(cores, "core")),
         (gpus, None) => format!(" with {}", counted(gpus, "GPU")),
         (gpus, Some(cores)) => {
-            format!(
-                " with {} and {}",
-                counted(gpus, "GPU"),
-                counted(cores, "core")
-            )
+            format!(" with {} and {}", counted(gpus, "GPU"), counted(cores, "core"))
         }
     };
     let time = job_time.map(|time| {

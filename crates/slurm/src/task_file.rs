@@ -139,10 +139,9 @@ impl ElementTasks {
                 })
             };
             let path = &self.path;
-            return read.map(Some).map_err(|source| SlurmError::Damaged {
-                path: path.clone(),
-                source,
-            });
+            return read
+                .map(Some)
+                .map_err(|source| SlurmError::Damaged { path: path.clone(), source });
         }
     }
 }
@@ -195,12 +194,7 @@ mod tests {
         for number in [2, 5] {
             let (attempts, after) = (1, Vec::new());
             let spec = spec();
-            let task = AgainTask {
-                number,
-                attempts,
-                after,
-                spec,
-            };
+            let task = AgainTask { number, attempts, after, spec };
             again.add(&task).unwrap();
         }
         again.finish().unwrap();
@@ -230,22 +224,13 @@ mod tests {
         let after = AfterNumbers::from_iter([(4999, vec![3000])]);
         let mut read = Vec::new();
         while let Some(task) = tasks.next_task(&after).unwrap() {
-            read.push((
-                task.number,
-                task.spec.command.to_text().into_owned(),
-                task.after,
-            ));
+            read.push((task.number, task.spec.command.to_text().into_owned(), task.after));
         }
         let wanted =
             |number: u32, after: &[u32]| (number, format!("echo {number}"), after.to_vec());
         assert_eq!(
             read,
-            [
-                wanted(3000, &[]),
-                wanted(3001, &[]),
-                wanted(4999, &[3000]),
-                wanted(5000, &[])
-            ]
+            [wanted(3000, &[]), wanted(3001, &[]), wanted(4999, &[3000]), wanted(5000, &[])]
         );
     }
 }

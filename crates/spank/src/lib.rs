@@ -45,12 +45,8 @@ pub static spank_plugin_version: c_uint = 1;
 /// For `packhorse node check`, which reads it in the file.
 #[unsafe(no_mangle)]
 #[used]
-pub static PACKHORSE_BUILT_FOR: &[u8] = concat!(
-    "packhorse plugin for Slurm ",
-    env!("PACKHORSE_BUILT_FOR"),
-    "\0"
-)
-.as_bytes();
+pub static PACKHORSE_BUILT_FOR: &[u8] =
+    concat!("packhorse plugin for Slurm ", env!("PACKHORSE_BUILT_FOR"), "\0").as_bytes();
 
 const fn slurm_version(text: &str) -> c_uint {
     let (mut number, mut at) = (0, 0);

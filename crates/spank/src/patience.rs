@@ -14,10 +14,7 @@ use std::process::{Command, Stdio};
 const ANSWER_SECONDS: u32 = 10;
 
 /// What one of Slurm's commands says, if it succeeds in time.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a real fork is no loss where a step looks wrong"
-)]
+#[expect(clippy::disallowed_methods, reason = "a real fork is no loss where a step looks wrong")]
 pub fn ask(program: &Path, words: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(words);

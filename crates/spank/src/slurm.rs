@@ -125,9 +125,7 @@ pub unsafe fn words(count: c_int, words: *const *const c_char) -> Vec<String> {
         (!word.is_null()).then(|| unsafe { CStr::from_ptr(word) })
     };
     let texts = (0..count).filter_map(word);
-    texts
-        .map(|text| text.to_string_lossy().into_owned())
-        .collect()
+    texts.map(|text| text.to_string_lossy().into_owned()).collect()
 }
 
 /// Calls a hook with the words of the plugin's line. Slurm is told that all is well even if it

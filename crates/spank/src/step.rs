@@ -25,11 +25,7 @@ enum StepOrders {
     /// Its job has orders, in this file.
     Given(Box<JobOrders>, PathBuf),
     /// Its job may not run, and why.
-    Refused {
-        job: u32,
-        reason: String,
-        devices: Vec<DeviceRule>,
-    },
+    Refused { job: u32, reason: String, devices: Vec<DeviceRule> },
 }
 
 /// What a task's exit status is if its job was refused.
@@ -78,11 +74,7 @@ pub fn begin(spank: Spank, words: &[String]) {
                 return;
             }
             let reason = format!("this job cannot have its share of a GPU: {why}");
-            StepOrders::Refused {
-                job,
-                reason,
-                devices: no_gpu(),
-            }
+            StepOrders::Refused { job, reason, devices: no_gpu() }
         }
     };
     if let StepOrders::Given(orders, _) = &step
@@ -148,21 +140,14 @@ fn confine_beside_others(
                 return confined;
             }
         }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "Slurm does not tell when it is done"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "Slurm does not tell when it is done")]
         thread::sleep(BETWEEN_TRIES);
     }
 }
 
 /// Denies every GPU that a node can have.
 fn no_gpu() -> Vec<DeviceRule> {
-    let rule = |minor| DeviceRule {
-        major: NVIDIA,
-        minor,
-        allowed: false,
-    };
+    let rule = |minor| DeviceRule { major: NVIDIA, minor, allowed: false };
     (0..MOST_GPUS).map(rule).collect()
 }
 
@@ -182,11 +167,7 @@ pub fn prepare_task(spank: Spank) {
         return;
     };
     let is_held = orders.devices.is_empty() || is_confinable(std::process::id(), orders.job);
-    let variables = if is_held {
-        orders.variables.clone()
-    } else {
-        orders.variables_if_not_held()
-    };
+    let variables = if is_held { orders.variables.clone() } else { orders.variables_if_not_held() };
     for (name, value) in &variables {
         if !slurm::set_variable(spank, name, value.as_deref()) {
             slurm::tell(&format!("cannot set {name}"));
@@ -201,9 +182,8 @@ fn read(file: &Path, job: u32, uid: u32) -> Result<JobOrders, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_prolog()),
         other => other.map_err(|error| format!("cannot read {}: {error}", file.display()))?,
     };
-    let orders: JobOrders = text
-        .parse()
-        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let orders: JobOrders =
+        text.parse().map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     if orders.uid != uid || orders.job != job {
         return Err(format!("{} is another job's", file.display()));
     }
@@ -221,10 +201,7 @@ fn read(file: &Path, job: u32, uid: u32) -> Result<JobOrders, String> {
 fn has_mps(scontrol: &Path, job: u32) -> bool {
     let answer = patience::ask(scontrol, &["-d", "show", "job", &job.to_string()]);
     let Some(answer) = answer else {
-        slurm::tell(&format!(
-            "{} does not say whether this job has mps",
-            scontrol.display()
-        ));
+        slurm::tell(&format!("{} does not say whether this job has mps", scontrol.display()));
         return false;
     };
     asks_for_mps(&answer)
@@ -242,9 +219,7 @@ fn end(task: u32) {
 
 /// Which boot of the machine this is.
 fn boot() -> Option<String> {
-    let file = OpenOptions::new()
-        .read(true)
-        .open("/proc/sys/kernel/random/boot_id");
+    let file = OpenOptions::new().read(true).open("/proc/sys/kernel/random/boot_id");
     let text = file.and_then(io::read_to_string).ok()?;
     Some(text.trim().to_owned())
 }

@@ -64,19 +64,9 @@ fn at_a_pace(home: &Home) -> Outcomes<()> {
         TimerfdClockId::Monotonic,
         rustix::time::TimerfdFlags::CLOEXEC,
     )?;
-    let tick = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: (1_000_000_000 / RATE).into(),
-    };
-    let every_tick = rustix::time::Itimerspec {
-        it_interval: tick,
-        it_value: tick,
-    };
-    rustix::time::timerfd_settime(
-        &clock,
-        rustix::time::TimerfdTimerFlags::empty(),
-        &every_tick,
-    )?;
+    let tick = rustix::time::Timespec { tv_sec: 0, tv_nsec: (1_000_000_000 / RATE).into() };
+    let every_tick = rustix::time::Itimerspec { it_interval: tick, it_value: tick };
+    rustix::time::timerfd_settime(&clock, rustix::time::TimerfdTimerFlags::empty(), &every_tick)?;
     let wait = || rustix::io::read(&clock, &mut [0_u8; 8]);
 
     // The writer's thread is measured by the kernel, and the sender by the
@@ -174,38 +164,24 @@ fn skipping(home: &Home) -> Outcomes<()> {
     );
     let (reader, before) = (Reader::open(home)?, cpu_time());
     let mut last = 0;
-    while let Some(task) = reader
-        .stored(run, TaskFilter::PlainUnfinished, last, 1000)?
-        .last()
-    {
+    while let Some(task) = reader.stored(run, TaskFilter::PlainUnfinished, last, 1000)?.last() {
         last = task.id.number;
     }
-    println!(
-        "reading them back: {:.2} µs CPU each",
-        micros(cpu_since(before), MANY)
-    );
+    println!("reading them back: {:.2} µs CPU each", micros(cpu_since(before), MANY));
     for number in 1..MANY {
         start_and_end(&writer, TaskId::new(run, number));
         while writer.unwritten().bytes > 1 << 20 {
             wait_for(&writer)?;
         }
     }
-    writer.send(Record::RunEnded {
-        run,
-        at: Timestamp::now(),
-        exit: 0,
-    });
+    writer.send(Record::RunEnded { run, at: Timestamp::now(), exit: 0 });
     let last = Instant::now();
     writer.finish()?;
     println!("its end, with the count: {:.1?}", last.elapsed());
     let reader = Reader::open(home)?;
     let t0 = Instant::now();
     let left = reader.stored(run, TaskFilter::Unfinished, 0, 1000)?;
-    println!(
-        "unfinished behind a million: {} in {:.1?}",
-        left.len(),
-        t0.elapsed()
-    );
+    println!("unfinished behind a million: {} in {:.1?}", left.len(), t0.elapsed());
     Ok(())
 }
 
@@ -288,9 +264,5 @@ fn micros(cpu: Duration, tasks: u32) -> f64 {
 fn resident() -> Outcomes<String> {
     let status = fs_err::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    Ok(line
-        .ok_or("no VmHWM")?
-        .trim()
-        .trim_end_matches(" kB")
-        .to_owned())
+    Ok(line.ok_or("no VmHWM")?.trim().trim_end_matches(" kB").to_owned())
 }

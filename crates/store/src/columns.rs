@@ -58,10 +58,7 @@ pub(crate) const fn task_key(task: TaskId) -> i64 {
 
 /// The keys of a run's tasks, first and last.
 pub(crate) const fn task_keys(run: RunId) -> (i64, i64) {
-    (
-        task_key(TaskId::new(run, 0)),
-        task_key(TaskId::new(run, u32::MAX)),
-    )
+    (task_key(TaskId::new(run, 0)), task_key(TaskId::new(run, u32::MAX)))
 }
 
 /// The inverse of [`task_key`].
@@ -95,9 +92,7 @@ pub(crate) fn argv_bytes(argv: &[OsString]) -> Vec<u8> {
 
 /// The inverse of [`argv_bytes`].
 pub(crate) fn argv(bytes: &[u8]) -> Vec<OsString> {
-    split(bytes)
-        .map(|word| OsStr::from_bytes(word).to_owned())
-        .collect()
+    split(bytes).map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
 /// A path of any bytes.
@@ -117,9 +112,7 @@ fn join<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes
-        .split_inclusive(|&byte| byte == 0)
-        .map(|word| word.strip_suffix(&[0]).unwrap_or(word))
+    bytes.split_inclusive(|&byte| byte == 0).map(|word| word.strip_suffix(&[0]).unwrap_or(word))
 }
 
 /// An amount of memory. There is none that a column could not hold.

@@ -150,20 +150,13 @@ fn connect(home: &Home, flags: OpenFlags) -> Result<(Connection, i32), StoreErro
 
 fn check_version(found: i32, home: &Home) -> Result<(), StoreError> {
     if found > VERSION {
-        return Err(StoreError::Newer {
-            path: home.db(),
-            found,
-            known: VERSION,
-        });
+        return Err(StoreError::Newer { path: home.db(), found, known: VERSION });
     }
     Ok(())
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-    )
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 #[cfg(test)]
@@ -178,10 +171,7 @@ mod tests {
             home = home.pretending(network);
             let db = open(&home).unwrap();
             let mode = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
-            assert_eq!(
-                db.query_one("PRAGMA journal_mode", [], mode).unwrap(),
-                expected
-            );
+            assert_eq!(db.query_one("PRAGMA journal_mode", [], mode).unwrap(), expected);
             db.execute_batch("DELETE FROM run").unwrap();
             let memory = dir.path().join("home/packhorse.db-shm").exists();
             assert_eq!(memory, network.is_none());

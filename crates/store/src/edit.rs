@@ -52,10 +52,7 @@ impl Home {
         let (first, last) = columns::task_keys(run);
         self.edit(|db| {
             let all = db.unchecked_transaction()?;
-            all.execute(
-                "DELETE FROM task WHERE id BETWEEN ?1 AND ?2",
-                params![first, last],
-            )?;
+            all.execute("DELETE FROM task WHERE id BETWEEN ?1 AND ?2", params![first, last])?;
             all.execute("DELETE FROM tally WHERE run = ?1", [run.0])?;
             all.execute("DELETE FROM run WHERE id = ?1", [run.0])?;
             all.commit()
@@ -78,11 +75,7 @@ impl Home {
         &self,
         change: impl FnOnce(&Connection) -> rusqlite::Result<usize>,
     ) -> Result<usize, StoreError> {
-        if self.db().exists() {
-            self.edit(change)
-        } else {
-            Ok(0)
-        }
+        if self.db().exists() { self.edit(change) } else { Ok(0) }
     }
 
     fn edit<T>(

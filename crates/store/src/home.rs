@@ -43,11 +43,7 @@ impl Home {
         let stat = fstat(&folder).map_err(io::Error::from)?;
         let me = rustix::process::geteuid().as_raw();
         if stat.st_uid != me {
-            return Err(StoreError::ForeignHome {
-                path,
-                owner: stat.st_uid,
-                me,
-            });
+            return Err(StoreError::ForeignHome { path, owner: stat.st_uid, me });
         }
         let mode = stat.st_mode & 0o777;
         if mode & 0o077 != 0 {
@@ -123,11 +119,7 @@ fn choose(
     let state = set("XDG_STATE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
-        .or_else(|| {
-            home()
-                .filter(|path| path.is_absolute())
-                .map(|path| path.join(".local/state"))
-        })
+        .or_else(|| home().filter(|path| path.is_absolute()).map(|path| path.join(".local/state")))
         .ok_or(StoreError::NoHome)?;
     Ok(state.join("packhorse"))
 }
@@ -136,18 +128,16 @@ fn open_or_create(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match open(path, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(path)
-                .map_err(|error| {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(
+                |error| {
                     let text = format!(
                         "failed to create folder `{}`: {error}\n\
                          hint: set PACKHORSE_HOME to a folder of your own",
                         path.display()
                     );
                     io::Error::new(error.kind(), text)
-                })?;
+                },
+            )?;
             open(path, flags, Mode::empty())
         }
         other => other,

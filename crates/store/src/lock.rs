@@ -110,11 +110,7 @@ impl Home {
 /// What the file says of a process on this machine.
 fn owner(pid: Pid) -> String {
     let host = rustix::system::uname();
-    format!(
-        "{} {}",
-        pid.as_raw_nonzero(),
-        host.nodename().to_string_lossy()
-    )
+    format!("{} {}", pid.as_raw_nonzero(), host.nodename().to_string_lossy())
 }
 
 /// Whether the lock is held by a process at work. If not, it is shared now.
@@ -124,10 +120,7 @@ fn is_held(file: &File) -> Result<bool, StoreError> {
         if since.elapsed() > LONGEST_REMNANT || !has_dead_owner(file) {
             return Ok(true);
         }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "flock(2) can wait for ever or not at all"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "flock(2) can wait for ever or not at all")]
         std::thread::sleep(RETRY_INTERVAL);
     }
     Ok(false)

@@ -55,10 +55,7 @@ fn fuse_over_network(mountinfo: &str, major: u32, minor: u32) -> bool {
         let (mount, source) = line.split_once(" - ")?;
         (mount.split(' ').nth(2)? == device).then(|| source.split(' ').next())?
     });
-    !matches!(
-        kind,
-        Some("fuseblk" | "fuse.fuse-overlayfs" | "fuse.bindfs" | "virtiofs")
-    )
+    !matches!(kind, Some("fuseblk" | "fuse.fuse-overlayfs" | "fuse.bindfs" | "virtiofs"))
 }
 
 #[cfg(test)]

@@ -69,10 +69,7 @@ impl Reader {
     pub fn open(home: &Home) -> Result<Self, StoreError> {
         // What cannot be recovered now will be the next time.
         let _ = crate::writer::recover(home, None);
-        Ok(Self {
-            home: home.clone(),
-            db: database::open_to_read(home)?,
-        })
+        Ok(Self { home: home.clone(), db: database::open_to_read(home)? })
     }
 
     /// The newest runs, newest first.
@@ -103,10 +100,7 @@ impl Reader {
         let json: Option<String> = self.one(sql, [run.0], |row| row.get(0))?;
         let spec = json.map(|json| serde_json::from_str(&json)).transpose();
         let what = || format!("settings of run {run}");
-        spec.map_err(|source| StoreError::Unreadable {
-            what: what(),
-            source,
-        })
+        spec.map_err(|source| StoreError::Unreadable { what: what(), source })
     }
 
     /// The newest run.

@@ -17,10 +17,7 @@ struct Migration {
 
 impl Migration {
     const fn sql(sql: &'static str) -> Self {
-        Self {
-            sql,
-            then: |_| Ok(()),
-        }
+        Self { sql, then: |_| Ok(()) }
     }
 }
 
@@ -29,10 +26,7 @@ impl Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration::sql(include_str!("schema/1.sql")),
     Migration::sql(include_str!("schema/2.sql")),
-    Migration {
-        sql: include_str!("schema/3.sql"),
-        then: version_2::convert,
-    },
+    Migration { sql: include_str!("schema/3.sql"), then: version_2::convert },
     Migration::sql(include_str!("schema/4.sql")),
 ];
 
@@ -92,8 +86,7 @@ mod tests {
     use super::*;
 
     fn tables(db: &Connection) -> i64 {
-        db.query_one("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-            .unwrap()
+        db.query_one("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap()
     }
 
     #[test]

@@ -174,9 +174,7 @@ impl Writer {
         StoreError::RecordsLost {
             runs: Vec::new(),
             records: self.unwritten().records,
-            reason: self
-                .trouble()
-                .unwrap_or_else(|| "it takes too long".to_owned()),
+            reason: self.trouble().unwrap_or_else(|| "it takes too long".to_owned()),
         }
     }
 }

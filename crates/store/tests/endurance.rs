@@ -50,10 +50,7 @@ fn sigkill_loses_nothing_that_was_safe() {
     // Killed after one word, after a few, after many: before the first commit
     // of tasks, between commits, and past the first checkpoint.
     for words in [1, 2, 5, 30, 100] {
-        let mut child = child("write_and_tell", &test.home)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = child("write_and_tell", &test.home).stdout(Stdio::piped()).spawn().unwrap();
         let mut run = None;
         let mut safe = 0;
         let mut heard = 0;
@@ -232,14 +229,7 @@ fn write_against_a_limit() {
     let kept = writer.kept() - place;
     assert!((100..1000).contains(&kept), "{kept}");
     let limit = getrlimit(Resource::Fsize);
-    setrlimit(
-        Resource::Fsize,
-        Rlimit {
-            current: limit.maximum,
-            ..limit
-        },
-    )
-    .unwrap();
+    setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit }).unwrap();
     until_committed(&writer, last);
     assert_eq!(writer.kept(), last);
     assert_eq!(writer.trouble(), None);
@@ -267,25 +257,16 @@ fn a_full_disk_is_told_and_waited_out() {
     let test = test_home();
     let output = against_a_limit(&test.home).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("all written"),
-        "{output:?}"
-    );
+    assert!(output.status.success() && said.contains("all written"), "{output:?}");
 }
 
 #[test]
 fn what_a_full_disk_kept_from_being_written_is_told_at_the_end() {
     let test = test_home();
-    let output = against_a_limit(&test.home)
-        .env("STORE_TEST_STAY_FULL", "yes")
-        .output()
-        .unwrap();
+    let output = against_a_limit(&test.home).env("STORE_TEST_STAY_FULL", "yes").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
-    assert!(
-        said.contains("records of run 1 could not be written"),
-        "{said}"
-    );
+    assert!(said.contains("records of run 1 could not be written"), "{said}");
 }
 
 #[test]
@@ -299,10 +280,7 @@ fn a_database_that_was_removed_is_put_back_with_all_that_was_in_it() {
     writer.send(started(id(1), 1));
     writer.send(succeeded(id(1)));
     writer.finish().unwrap();
-    let counts = Reader::open(&test.home)
-        .unwrap()
-        .counts(lock.run())
-        .unwrap();
+    let counts = Reader::open(&test.home).unwrap().counts(lock.run()).unwrap();
     assert_eq!((counts.succeeded, counts.waiting), (1, 99));
 }
 
@@ -366,15 +344,9 @@ fn a_writer_that_is_dropped_still_writes_what_it_was_sent() {
     let test = test_home();
     let (writer, lock) = begin(&test.home);
     writer.send(lines(1..=10));
-    writer.send(Record::TaskFinished {
-        task: id(3),
-        outcome: Outcome::Skipped,
-    });
+    writer.send(Record::TaskFinished { task: id(3), outcome: Outcome::Skipped });
     drop(writer);
-    let counts = Reader::open(&test.home)
-        .unwrap()
-        .counts(lock.run())
-        .unwrap();
+    let counts = Reader::open(&test.home).unwrap().counts(lock.run()).unwrap();
     assert_eq!((counts.total(), counts.failed), (10, 1));
 }
 
@@ -413,10 +385,7 @@ fn writers_of_one_process_do_not_disturb_each_other() {
             lock.run()
         };
         let writers: Vec<_> = (0..4).map(|_| scope.spawn(write)).collect();
-        writers
-            .into_iter()
-            .map(|w| w.join().unwrap())
-            .collect::<Vec<_>>()
+        writers.into_iter().map(|w| w.join().unwrap()).collect::<Vec<_>>()
     });
     let reader = Reader::open(&test.home).unwrap();
     for run in runs {

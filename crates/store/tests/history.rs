@@ -23,12 +23,7 @@ fn without_a_database_there_is_nothing() {
     assert_eq!(reader.task(TaskId::new(first_run(), 1)).unwrap(), None);
     assert_eq!(reader.outcome(id(1)).unwrap(), None);
     assert_eq!(reader.run_spec(first_run()).unwrap(), None);
-    assert_eq!(
-        reader
-            .stored(first_run(), TaskFilter::Unfinished, 0, 10)
-            .unwrap(),
-        []
-    );
+    assert_eq!(reader.stored(first_run(), TaskFilter::Unfinished, 0, 10).unwrap(), []);
     assert_eq!(reader.counts(first_run()).unwrap(), TaskCounts::default());
     assert!(!test.home.db().exists(), "asking must not create one");
 }
@@ -52,11 +47,7 @@ fn what_was_sent_before_the_thread_was_started_is_written() {
         }
         drop(writer);
         let journals = test.home.path().join("crash_journals");
-        assert_eq!(
-            fs_err::read_dir(journals).unwrap().count(),
-            0,
-            "all is written"
-        );
+        assert_eq!(fs_err::read_dir(journals).unwrap().count(), 0, "all is written");
         drop(lock);
         let reader = Reader::open(&test.home).unwrap();
         assert_eq!(reader.run(run).unwrap().unwrap().uuid, uuid);
@@ -71,14 +62,8 @@ fn a_run_reads_back_as_it_was_begun_even_if_its_bytes_are_no_text() {
         cwd: wild().into(),
         argv: vec!["packhorse".into(), OsString::new(), wild()],
         spec: RunSpec {
-            pool: PoolSpec {
-                gpus: vec!["0".to_owned()],
-                ..PoolSpec::default()
-            },
-            source: SourceSpec::Lines {
-                files: Vec::new(),
-                null: true,
-            },
+            pool: PoolSpec { gpus: vec!["0".to_owned()], ..PoolSpec::default() },
+            source: SourceSpec::Lines { files: Vec::new(), null: true },
             ..RunSpec::default()
         },
         ..new_run()
@@ -88,11 +73,7 @@ fn a_run_reads_back_as_it_was_begun_even_if_its_bytes_are_no_text() {
     let facts = Box::new(begun.clone());
     writer.send(Record::NewRun { run, facts });
     writer.send(Record::InputComplete { run });
-    writer.send(Record::RunEnded {
-        run,
-        at: Timestamp(7),
-        exit: 130,
-    });
+    writer.send(Record::RunEnded { run, at: Timestamp(7), exit: 130 });
     writer.finish().unwrap();
     drop(lock);
     let reader = Reader::open(&test.home).unwrap();
@@ -128,9 +109,7 @@ fn a_task_reads_back_with_every_option_and_every_byte() {
     ]));
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
-    let read = reader
-        .stored(lock.run(), TaskFilter::Unfinished, 0, 10)
-        .unwrap();
+    let read = reader.stored(lock.run(), TaskFilter::Unfinished, 0, 10).unwrap();
     assert_eq!(read.len(), 2);
     assert_eq!((&read[0].spec, read[0].after.len()), (&plain, 0));
     assert_eq!((read[1].id, &read[1].spec), (id(2), &full));
@@ -149,29 +128,11 @@ fn a_task_of_a_newer_program_is_named_in_the_error() {
                  UPDATE run SET settings = 'words'"#;
     db.execute_batch(sql).unwrap();
     let reader = Reader::open(&test.home).unwrap();
-    assert_eq!(
-        reader
-            .stored(lock.run(), TaskFilter::Unfinished, 0, 1)
-            .unwrap()
-            .len(),
-        1
-    );
-    let error = reader
-        .stored(lock.run(), TaskFilter::Unfinished, 0, 2)
-        .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("the options of task 1.2 cannot"),
-        "{error}"
-    );
+    assert_eq!(reader.stored(lock.run(), TaskFilter::Unfinished, 0, 1).unwrap().len(), 1);
+    let error = reader.stored(lock.run(), TaskFilter::Unfinished, 0, 2).unwrap_err();
+    assert!(error.to_string().starts_with("the options of task 1.2 cannot"), "{error}");
     let error = reader.run_spec(lock.run()).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("the settings of run 1 cannot"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("the settings of run 1 cannot"), "{error}");
 }
 
 #[test]
@@ -198,10 +159,7 @@ fn attempts_read_back_whether_or_not_start_and_end_came_together() {
     let place = writer.send(Record::Started(start.clone()));
     until_committed(&writer, place);
     writer.send(Record::AttemptEnded(end.clone()));
-    writer.send(Record::Started(StartedAttempt {
-        attempt: 2,
-        ..start
-    }));
+    writer.send(Record::Started(StartedAttempt { attempt: 2, ..start }));
     writer.send(Record::AttemptEnded(EndedAttempt {
         attempt: 2,
         outcome: Outcome::Failed { code: 3 },
@@ -234,10 +192,7 @@ fn attempts_read_back_whether_or_not_start_and_end_came_together() {
 fn a_task_with_anything_but_a_command_is_not_a_plain_one() {
     let test = test_home();
     let (mut writer, lock) = begin(&test.home);
-    let named = TaskSpec {
-        name: Some(String::new()),
-        ..TaskSpec::default()
-    };
+    let named = TaskSpec { name: Some(String::new()), ..TaskSpec::default() };
     writer.send(Record::Tasks(vec![
         NewTask::new(id(1), named, Box::default()),
         NewTask::new(id(2), TaskSpec::default(), Box::new([1])),
@@ -245,9 +200,7 @@ fn a_task_with_anything_but_a_command_is_not_a_plain_one() {
     ]));
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
-    let plain = reader
-        .stored(lock.run(), TaskFilter::PlainUnfinished, 0, 99)
-        .unwrap();
+    let plain = reader.stored(lock.run(), TaskFilter::PlainUnfinished, 0, 99).unwrap();
     let plain: Vec<_> = plain.iter().map(|task| task.id.number).collect();
     assert_eq!(plain, [3]);
 }
@@ -266,13 +219,9 @@ fn tasks_are_listed_with_their_last_attempt_and_whether_it_has_ended() {
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
     let found = |after, limit| -> Vec<(u32, Option<(u32, bool)>)> {
-        let tasks = reader
-            .tasks(lock.run(), TaskFilter::All, after, limit)
-            .unwrap();
+        let tasks = reader.tasks(lock.run(), TaskFilter::All, after, limit).unwrap();
         let last = |last: packhorse_store::StoredAttempt| (last.attempt, last.outcome.is_some());
-        let found = tasks
-            .into_iter()
-            .map(|listed| (listed.task.id.number, listed.last.map(last)));
+        let found = tasks.into_iter().map(|listed| (listed.task.id.number, listed.last.map(last)));
         found.collect()
     };
     let ended_and_not = [
@@ -313,24 +262,17 @@ fn unfinished_is_what_has_no_final_outcome_page_by_page() {
         writer.send(succeeded(id(task)));
     }
     writer.send(started(id(7), 1));
-    writer.send(Record::TaskFinished {
-        task: id(8),
-        outcome: Outcome::Interrupted,
-    });
+    writer.send(Record::TaskFinished { task: id(8), outcome: Outcome::Interrupted });
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
     let page = |after, limit| -> Vec<u32> {
-        let tasks = reader
-            .stored(lock.run(), TaskFilter::Unfinished, after, limit)
-            .unwrap();
+        let tasks = reader.stored(lock.run(), TaskFilter::Unfinished, after, limit).unwrap();
         tasks.iter().map(|task| task.id.number).collect()
     };
     assert_eq!(page(0, 2), [3, 7]);
     assert_eq!(page(7, 2), [8, 10]);
     assert_eq!(page(10, 2), Vec::<u32>::new());
-    let seven = &reader
-        .stored(lock.run(), TaskFilter::Unfinished, 6, 1)
-        .unwrap()[0];
+    let seven = &reader.stored(lock.run(), TaskFilter::Unfinished, 6, 1).unwrap()[0];
     assert_eq!(seven.attempts, 1, "the next attempt is the second");
 }
 
@@ -379,32 +321,15 @@ fn retried_tasks_wait_again_and_the_count_follows() {
         .collect();
     assert_eq!(failed, [2, 3, 4]);
     let before = reader.counts(run).unwrap();
-    let expected = TaskCounts {
-        succeeded: 1,
-        failed: 3,
-        interrupted: 1,
-        ..TaskCounts::default()
-    };
+    let expected = TaskCounts { succeeded: 1, failed: 3, interrupted: 1, ..TaskCounts::default() };
     assert_eq!(before, expected);
 
     let mut writer = Writer::start(&test.home).unwrap();
-    let place = writer.send(Record::Reopened {
-        run,
-        tasks: failed.into(),
-    });
+    let place = writer.send(Record::Reopened { run, tasks: failed.into() });
     until_committed(&writer, place);
-    let open = TaskCounts {
-        waiting: 3,
-        succeeded: 1,
-        interrupted: 1,
-        ..TaskCounts::default()
-    };
+    let open = TaskCounts { waiting: 3, succeeded: 1, interrupted: 1, ..TaskCounts::default() };
     assert_eq!(reader.counts(run).unwrap(), open);
-    writer.send(Record::RunResumed {
-        run,
-        pid: 7,
-        host: "mule".into(),
-    });
+    writer.send(Record::RunResumed { run, pid: 7, host: "mule".into() });
     for task in 2..=5 {
         writer.send(started(id(task), 2));
         writer.send(ended(id(task), 2, Outcome::Succeeded));
@@ -428,11 +353,7 @@ fn a_resumed_run_does_not_count_the_dead_processs_attempts_as_running() {
     let reader = Reader::open(&test.home).unwrap();
     let counts = reader.counts(lock.run()).unwrap();
     assert_eq!((counts.running, counts.waiting), (1, 1));
-    let place = writer.send(Record::RunResumed {
-        run: lock.run(),
-        pid: 7,
-        host: "mule".into(),
-    });
+    let place = writer.send(Record::RunResumed { run: lock.run(), pid: 7, host: "mule".into() });
     until_committed(&writer, place);
     let counts = reader.counts(lock.run()).unwrap();
     assert_eq!((counts.running, counts.waiting), (0, 2));
@@ -462,12 +383,7 @@ fn a_run_is_running_while_its_lock_is_held_and_died_if_it_never_said_its_end() {
 fn writing_a_record_twice_changes_nothing() {
     let test = test_home();
     let (writer, lock) = begin(&test.home);
-    let records = [
-        lines([1]),
-        started(id(1), 1),
-        succeeded(id(1)),
-        run_ended(lock.run(), 0),
-    ];
+    let records = [lines([1]), started(id(1), 1), succeeded(id(1)), run_ended(lock.run(), 0)];
     for record in records.iter().chain(&records) {
         until_committed(&writer, writer.send(record.clone()));
     }

@@ -13,10 +13,7 @@ fn an_idle_writer_neither_wakes_up_nor_wakes_anybody() {
     until_committed(&writer, writer.send(lines([1])));
     while rustix::io::read(&writer, &mut [0_u8; 8]).is_ok() {}
     let quiet = |millis: i64| {
-        let time = Timespec {
-            tv_sec: 0,
-            tv_nsec: millis * 1_000_000,
-        };
+        let time = Timespec { tv_sec: 0, tv_nsec: millis * 1_000_000 };
         poll(&mut [PollFd::new(&writer, PollFlags::IN)], Some(&time)).unwrap()
     };
     // This never ends for a writer that is never idle.

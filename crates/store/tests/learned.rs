@@ -63,16 +63,9 @@ fn without_a_database_nothing_is_learned_broken_or_made() {
 fn samples_read_back_for_each_model_newest_first() {
     let test = test_home();
     let (mut writer, _lock) = begin(&test.home);
-    let probed = LearnedPeak {
-        duration: None,
-        origin: PeakOrigin::Probe,
-        ..sample(20)
-    };
-    let burst = LearnedPeak {
-        peak: Bytes(80 << 30),
-        origin: PeakOrigin::OutOfMemory,
-        ..sample(30)
-    };
+    let probed = LearnedPeak { duration: None, origin: PeakOrigin::Probe, ..sample(20) };
+    let burst =
+        LearnedPeak { peak: Bytes(80 << 30), origin: PeakOrigin::OutOfMemory, ..sample(30) };
     writer.send(peak(1, "train", "A100", sample(10)));
     writer.send(peak(2, "train", "A100", burst));
     writer.send(peak(3, "train", "A100", probed));
@@ -103,10 +96,7 @@ fn samples_read_back_for_each_model_newest_first() {
 fn what_an_attempt_took_in_the_end_replaces_what_was_seen_while_it_grew() {
     let test = test_home();
     let (mut writer, _lock) = begin(&test.home);
-    let seen = |at, origin| LearnedPeak {
-        origin,
-        ..sample(at)
-    };
+    let seen = |at, origin| LearnedPeak { origin, ..sample(at) };
     for at in [10, 20] {
         writer.send(peak(1, "train", "A100", seen(at, PeakOrigin::Growing)));
     }
@@ -114,10 +104,7 @@ fn what_an_attempt_took_in_the_end_replaces_what_was_seen_while_it_grew() {
     writer.send(peak(1, "train", "A100", seen(40, PeakOrigin::GrewLate)));
     writer.finish().unwrap();
     let read = Reader::open(&test.home).unwrap().peaks("train").unwrap();
-    let left = [
-        seen(40, PeakOrigin::GrewLate),
-        seen(30, PeakOrigin::Growing),
-    ];
+    let left = [seen(40, PeakOrigin::GrewLate), seen(30, PeakOrigin::Growing)];
     assert_eq!(read["A100"], left);
 }
 
@@ -169,26 +156,14 @@ fn a_peak_that_is_written_twice_counts_once() {
 fn a_family_is_found_with_its_members_and_nobody_else() {
     let test = test_home();
     let (mut writer, _lock) = begin(&test.home);
-    let names = [
-        "a #",
-        "a # [1]",
-        "a # [2]",
-        "a #5",
-        "a # b [1]",
-        "a # \\",
-        "a",
-        "b [1]",
-    ];
+    let names = ["a #", "a # [1]", "a # [2]", "a #5", "a # b [1]", "a # \\", "a", "b [1]"];
     for (task, signature) in (1..).zip(names) {
         writer.send(peak(task, signature, "A100", sample(task.into())));
     }
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
     let found = reader.family_peaks("a #").unwrap();
-    assert_eq!(
-        found.keys().collect::<Vec<_>>(),
-        ["a #", "a # [1]", "a # [2]"]
-    );
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["a #", "a # [1]", "a # [2]"]);
     assert_eq!(found["a # [1]"], reader.peaks("a # [1]").unwrap());
 }
 

@@ -25,12 +25,7 @@ fn each_attempt_has_its_own_and_the_latest_record_counts() {
     let first = reader.metrics(id(1), 1).unwrap();
     assert_eq!(first["loss"], MetricSummary::of(9.0));
     let second = reader.metrics(id(1), 2).unwrap();
-    let wanted = MetricSummary {
-        last: 0.375,
-        lowest: 0.25,
-        highest: 0.5,
-        count: 3,
-    };
+    let wanted = MetricSummary { last: 0.375, lowest: 0.25, highest: 0.5, count: 3 };
     assert_eq!(second, BTreeMap::from([("loss".to_owned(), wanted)]));
     assert_eq!(reader.metrics(id(2), 1).unwrap(), BTreeMap::new());
 }

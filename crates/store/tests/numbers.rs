@@ -19,10 +19,7 @@ fn numbers_count_from_one_and_are_never_given_twice() {
         let takers: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| (0..25).map(|_| one(&test.home)).collect::<Vec<_>>()))
             .collect();
-        takers
-            .into_iter()
-            .flat_map(|taker| taker.join().unwrap())
-            .collect()
+        takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
     });
     let different: HashSet<u32> = found.iter().copied().collect();
     assert_eq!(different.len(), 200);
@@ -67,10 +64,7 @@ fn a_number_that_is_taken_all_the_same_is_refused_and_the_old_run_stays() {
     let mut writer = Writer::start(&test.home).unwrap();
     writer.send(begins(lock.run()));
     let error = writer.finish().unwrap_err().to_string();
-    assert!(
-        error.contains("run 1 is already in the database"),
-        "{error}"
-    );
+    assert!(error.contains("run 1 is already in the database"), "{error}");
     let after = Reader::open(&test.home).unwrap().run(lock.run()).unwrap();
     assert_eq!(before, after);
 }
@@ -107,9 +101,7 @@ fn asking_whether_it_runs_never_keeps_anybody_from_taking_it() {
         for _ in 0..2 {
             scope.spawn(|| asked(&test.home));
         }
-        let missed = (0..500)
-            .filter(|_| test.home.lock_run(run).is_err())
-            .count();
+        let missed = (0..500).filter(|_| test.home.lock_run(run).is_err()).count();
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         missed
     });
@@ -148,10 +140,7 @@ fn nothing_the_writer_opens_is_left_to_children() {
         }
         let number = path.file_name().unwrap().to_str().unwrap();
         let info = fs_err::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap();
-        let flags = info
-            .lines()
-            .find_map(|line| line.strip_prefix("flags:"))
-            .unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
         let flags = u32::from_str_radix(flags.trim(), 8).unwrap();
         assert_ne!(flags & 0o2_000_000, 0, "{} is inherited", target.display());
     }
@@ -165,22 +154,14 @@ fn a_database_of_a_newer_version_is_refused_by_everybody_and_left_alone() {
     let db = rusqlite::Connection::open(test.home.db()).unwrap();
     db.execute_batch("PRAGMA user_version = 999").unwrap();
     let error = Reader::open(&test.home).unwrap_err();
-    assert!(
-        matches!(error, StoreError::Newer { found: 999, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, StoreError::Newer { found: 999, .. }), "{error}");
     let mut writer = Writer::start(&test.home).unwrap();
     writer.send(lines([1]));
     let error = writer.ready().unwrap_err().to_string();
     assert!(error.contains("version 999"), "{error}");
     let error = writer.finish().unwrap_err();
-    assert!(
-        matches!(error, StoreError::RecordsLost { records: 1, .. }),
-        "{error}"
-    );
-    let tasks: i64 = db
-        .query_one("SELECT count(*) FROM task", [], |row| row.get(0))
-        .unwrap();
+    assert!(matches!(error, StoreError::RecordsLost { records: 1, .. }), "{error}");
+    let tasks: i64 = db.query_one("SELECT count(*) FROM task", [], |row| row.get(0)).unwrap();
     assert_eq!(tasks, 0);
 }
 
@@ -195,10 +176,7 @@ fn the_header_alone_shows_that_a_database_cannot_be_used() {
     db.execute_batch("PRAGMA user_version = 999").unwrap();
     db.close().unwrap();
     let error = test.home.check_database().unwrap_err();
-    assert!(
-        matches!(error, StoreError::Newer { found: 999, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, StoreError::Newer { found: 999, .. }), "{error}");
     fs_err::write(test.home.db(), "words").unwrap();
     let error = test.home.check_database().unwrap_err();
     assert!(matches!(error, StoreError::NotADatabase { .. }), "{error}");
@@ -212,9 +190,7 @@ fn a_database_that_is_not_one_is_named_in_the_error() {
     assert!(error.contains("packhorse.db"), "{error}");
     let mut writer = Writer::start(&test.home).unwrap();
     assert!(writer.ready().is_err());
-    writer
-        .finish()
-        .expect("nothing was sent, so nothing is lost");
+    writer.finish().expect("nothing was sent, so nothing is lost");
 }
 
 #[test]
@@ -244,8 +220,7 @@ fn a_child_of_a_dead_run_that_has_not_come_to_its_program_is_waited_for() {
 /// Whether somebody else has the file open, and so has looked at its lock.
 fn is_waited_for(path: &std::path::Path) -> bool {
     let links = fs_err::read_dir("/proc/self/fd").into_iter().flatten();
-    let open = links
-        .flatten()
-        .filter(|link| fs_err::read_link(link.path()).is_ok_and(|to| to == path));
+    let open =
+        links.flatten().filter(|link| fs_err::read_link(link.path()).is_ok_and(|to| to == path));
     open.count() > 1
 }

@@ -39,10 +39,7 @@ fn records_go_to_their_own_run() {
         writer.send(succeeded(TaskId::new(a, number)));
     }
     writer.send(run_ended(a, 0));
-    writer.send(Record::Reopened {
-        run: b,
-        tasks: Box::new([1]),
-    });
+    writer.send(Record::Reopened { run: b, tasks: Box::new([1]) });
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
     let counts = |run| reader.counts(run).unwrap();
@@ -68,11 +65,7 @@ fn a_run_has_a_crash_journal_from_its_begin_to_its_end() {
     assert_eq!(journals(), [a, b]);
     until_committed(&writer, writer.send(run_ended(a, 0)));
     assert_eq!(journals(), [b]);
-    let resumed = |run| Record::RunResumed {
-        run,
-        pid: 1,
-        host: "ox".into(),
-    };
+    let resumed = |run| Record::RunResumed { run, pid: 1, host: "ox".into() };
     until_committed(&writer, writer.send(resumed(a)));
     assert_eq!(journals(), [a, b]);
     // It ends and goes on within one batch, while the writer lets records gather.
@@ -147,14 +140,8 @@ fn an_error_names_the_runs_it_is_about() {
     writer.send(succeeded(TaskId::new(locks[1].run(), 1)));
     let error = writer.finish().unwrap_err();
     let message = error.to_string();
-    assert!(
-        message.contains("records of runs 1, 2 could not"),
-        "{message}"
-    );
-    assert!(
-        message.contains("run 1 is already in the database"),
-        "{message}"
-    );
+    assert!(message.contains("records of runs 1, 2 could not"), "{message}");
+    assert!(message.contains("run 1 is already in the database"), "{message}");
     let StoreError::RecordsLost { runs, records, .. } = error else {
         panic!("{error}");
     };

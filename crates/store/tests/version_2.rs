@@ -74,11 +74,8 @@ fn every_run_is_there_with_what_became_of_it() {
     let reader = Reader::open(&test.home).unwrap();
     let runs = reader.runs(99).unwrap();
     assert_eq!(reader.how_many_runs().unwrap(), 11);
-    let brief: Vec<_> = runs
-        .iter()
-        .rev()
-        .map(|run| (run.state, run.counts.succeeded, run.counts.failed))
-        .collect();
+    let brief: Vec<_> =
+        runs.iter().rev().map(|run| (run.state, run.counts.succeeded, run.counts.failed)).collect();
     assert_eq!(
         brief,
         [
@@ -116,9 +113,7 @@ fn plain_tasks_stay_plain_whatever_their_bytes() {
     assert_eq!(specs(3).collect::<Vec<_>>(), [words]);
     let odd = TaskSpec::new(Command::Line(b"echo caf\xe9 \\xff".to_vec()));
     assert_eq!(specs(4).next(), Some(odd));
-    let left = reader
-        .stored(RunId(7), TaskFilter::PlainUnfinished, 0, 99)
-        .unwrap();
+    let left = reader.stored(RunId(7), TaskFilter::PlainUnfinished, 0, 99).unwrap();
     let left: Vec<_> = left.into_iter().map(|task| task.spec).collect();
     assert_eq!(left, ["cat held", "echo later", "true"].map(line));
 }
@@ -129,10 +124,7 @@ fn directives_become_members_of_the_specification() {
     let reader = Reader::open(&test.home).unwrap();
     let found = tasks(&reader, 2);
     let wanted = [
-        TaskSpec {
-            name: Some("first".to_owned()),
-            ..line("true")
-        },
+        TaskSpec { name: Some("first".to_owned()), ..line("true") },
         TaskSpec {
             name: Some("b".to_owned()),
             after: vec!["first".to_owned()],
@@ -148,22 +140,10 @@ fn directives_become_members_of_the_specification() {
             signature: Some("käse".to_owned()),
             ..line("true")
         },
-        TaskSpec {
-            vram: Some(VramRequest::Auto),
-            ..line("train --peak 3G --hold-looks 4")
-        },
-        TaskSpec {
-            gpus: Some(GpuRequest::Whole(2)),
-            ..line("false")
-        },
-        TaskSpec {
-            vram: Some(VramRequest::Bytes(Bytes(7 << 30))),
-            ..line("true")
-        },
-        TaskSpec {
-            gpus: Some(GpuRequest::None),
-            ..line("true")
-        },
+        TaskSpec { vram: Some(VramRequest::Auto), ..line("train --peak 3G --hold-looks 4") },
+        TaskSpec { gpus: Some(GpuRequest::Whole(2)), ..line("false") },
+        TaskSpec { vram: Some(VramRequest::Bytes(Bytes(7 << 30))), ..line("true") },
+        TaskSpec { gpus: Some(GpuRequest::None), ..line("true") },
         TaskSpec {
             gpus: Some(GpuRequest::Share(Milli(333))),
             timeout: Some(TimeLimit::After(Duration::from_secs(90))),
@@ -215,10 +195,7 @@ fn a_csv_file_keeps_its_rows_and_its_batches() {
     assert_eq!(found[0].spec.name.as_deref(), Some("one"));
     assert_eq!(found[0].spec.gpus, Some(GpuRequest::Whole(1)));
     let folder = found[2].spec.folder.as_ref().unwrap();
-    assert_eq!(
-        folder.as_os_str().as_bytes(),
-        b"/tmp/packhorse-fixture/work/f\xff"
-    );
+    assert_eq!(folder.as_os_str().as_bytes(), b"/tmp/packhorse-fixture/work/f\xff");
     let spec = run_spec(&reader, 5);
     assert_eq!(spec.batch.map(u32::from), Some(2));
     assert_eq!(spec.defaults.vram, Some(VramRequest::Auto));
@@ -229,10 +206,7 @@ fn a_csv_file_keeps_its_rows_and_its_batches() {
     };
     assert_eq!((csv.path.to_str(), &*csv.header), (Some("tasks.csv"), "0"));
     assert_eq!(csv.rows.len(), 3);
-    assert_eq!(
-        csv.rows[2].0,
-        b"/tmp/packhorse-fixture/work/f\xff,python3,t.py,6,2,,,,,"
-    );
+    assert_eq!(csv.rows[2].0, b"/tmp/packhorse-fixture/work/f\xff,python3,t.py,6,2,,,,,");
     assert_eq!(test.home.next_ids("csv", 1).unwrap(), 4);
 }
 

@@ -29,8 +29,7 @@ const FIRST: &str = "
 fn of_the_first_version() -> TestHome {
     let test = test_home();
     let db = rusqlite::Connection::open(test.home.db()).unwrap();
-    db.execute_batch(include_str!("../src/schema/1.sql"))
-        .unwrap();
+    db.execute_batch(include_str!("../src/schema/1.sql")).unwrap();
     db.execute_batch(FIRST).unwrap();
     test
 }
@@ -45,18 +44,14 @@ fn check(home: &Home) {
     assert_eq!(attempts.len(), 1);
     assert_eq!(attempts[0].message.as_deref(), Some("said"));
     assert_eq!((attempts[0].peak, &attempts[0].note), (None, &None));
-    let waiting = reader
-        .stored(RunId(1), TaskFilter::Unfinished, 0, 10)
-        .unwrap();
+    let waiting = reader.stored(RunId(1), TaskFilter::Unfinished, 0, 10).unwrap();
     assert_eq!(waiting.len(), 2);
     let line = TaskSpec::new(Command::Line(b"true".to_vec()));
     assert_eq!(waiting[0].spec, line);
     let half = GpuRequest::Share(Milli(500));
     assert_eq!(waiting[1].spec.gpus, Some(half));
     assert!(reader.run_spec(RunId(1)).unwrap().is_some());
-    let plain = reader
-        .stored(RunId(1), TaskFilter::PlainUnfinished, 0, 10)
-        .unwrap();
+    let plain = reader.stored(RunId(1), TaskFilter::PlainUnfinished, 0, 10).unwrap();
     assert_eq!(plain, waiting[..1]);
     assert_eq!(reader.signatures().unwrap(), []);
     assert_eq!(reader.drained().unwrap(), []);

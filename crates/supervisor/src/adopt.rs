@@ -65,10 +65,7 @@ impl Supervisor {
         };
         // Asked when the handle was had: both are of the same process.
         let stat = ProcEntry::of(process.leader).stat().map_err(|_| gone())?;
-        if process
-            .start_time
-            .is_some_and(|time| time != stat.start_time)
-        {
+        if process.start_time.is_some_and(|time| time != stat.start_time) {
             return Err(gone());
         }
         let slot = self.take_slot(OutputMode::Inherit)?;
@@ -80,10 +77,7 @@ impl Supervisor {
             leads_group: getpgid(Some(leader)) == Ok(leader),
             start_time: stat.start_time,
         };
-        let leader = Child {
-            pid: leader,
-            handle: Some(handle),
-        };
+        let leader = Child { pid: leader, handle: Some(handle) };
         let mut attempt = RunningAttempt::new(process.task, process.attempt, leader, origin);
         attempt.ran_before = process.ran_before;
         attempt.grace = process.grace;

@@ -83,10 +83,8 @@ pub(crate) fn plain_words(line: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     if line.iter().any(|byte| SPECIAL.contains(byte)) {
         return None;
     }
-    let words = || {
-        line.split(|&byte| byte == b' ' || byte == b'\t')
-            .filter(|word| !word.is_empty())
-    };
+    let words =
+        || line.split(|&byte| byte == b' ' || byte == b'\t').filter(|word| !word.is_empty());
     let first = words().next()?;
     // `A=1 program` sets a variable.
     let is_shells = SHELL_WORDS.iter().any(|word| word.as_bytes() == first);
@@ -108,12 +106,7 @@ mod tests {
     fn a_line_without_shell_characters_is_split_at_blanks() {
         assert_eq!(
             words(b"python  train.py --lr=0.1\tout/a,b:c@d%e"),
-            Some(vec![
-                &b"python"[..],
-                b"train.py",
-                b"--lr=0.1",
-                b"out/a,b:c@d%e"
-            ])
+            Some(vec![&b"python"[..], b"train.py", b"--lr=0.1", b"out/a,b:c@d%e"])
         );
     }
 

@@ -188,10 +188,7 @@ impl RunningAttempt {
             None if self.hold_end && self.stopped.is_none() && self.end.is_none() => {
                 self.held = Some(how);
                 self.deadline = now.checked_add(HOLD);
-                Some(ProcessEvent::Ending {
-                    task: self.task,
-                    leader: number(self.leader),
-                })
+                Some(ProcessEvent::Ending { task: self.task, leader: number(self.leader) })
             }
             _ => {
                 self.begin_end(how, buffer, now);

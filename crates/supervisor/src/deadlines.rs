@@ -72,10 +72,8 @@ impl Deadlines {
             // Zero means never.
             Timespec::try_from(left.max(Duration::from_nanos(1))).ok()
         });
-        let once = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: left.unwrap_or_default(),
-        };
+        let once =
+            Itimerspec { it_interval: Timespec::default(), it_value: left.unwrap_or_default() };
         // It cannot fail: the descriptor is a timer, and the time is valid.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
         self.set = wanted;

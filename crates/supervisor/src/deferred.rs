@@ -39,13 +39,7 @@ pub(crate) fn never_started(
     outcome: Outcome,
     message: Option<String>,
 ) -> ProcessEvent {
-    ProcessEvent::Ended(AttemptEnd {
-        task,
-        attempt,
-        outcome,
-        message,
-        took: Duration::ZERO,
-    })
+    ProcessEvent::Ended(AttemptEnd { task, attempt, outcome, message, took: Duration::ZERO })
 }
 
 impl Supervisor {
@@ -80,8 +74,7 @@ impl Supervisor {
             }
             Err(Failure::Later(message) | Failure::Final(message)) => {
                 let (outcome, message) = (Outcome::NotStarted, Some(message));
-                self.ready
-                    .push(never_started(job.task, job.attempt, outcome, message));
+                self.ready.push(never_started(job.task, job.attempt, outcome, message));
                 StartResult::Failed
             }
         }
@@ -91,10 +84,9 @@ impl Supervisor {
     pub(crate) fn start_deferred(&mut self) {
         while let Some(job) = self.deferred.jobs.pop_front() {
             match self.start_now(&job) {
-                StartResult::Running => self.ready.push(ProcessEvent::Started {
-                    task: job.task,
-                    attempt: job.attempt,
-                }),
+                StartResult::Running => {
+                    self.ready.push(ProcessEvent::Started { task: job.task, attempt: job.attempt })
+                }
                 StartResult::Later => return self.deferred.jobs.push_front(job),
                 StartResult::Waiting | StartResult::Failed => {}
             }
@@ -106,8 +98,7 @@ impl Supervisor {
         while let Some(at) = self.deferred.jobs.iter().position(|it| it.task == task)
             && let Some(job) = self.deferred.jobs.remove(at)
         {
-            self.ready
-                .push(never_started(task, job.attempt, Outcome::Interrupted, None));
+            self.ready.push(never_started(task, job.attempt, Outcome::Interrupted, None));
         }
     }
 }

@@ -50,10 +50,7 @@ impl DescriptorLimit {
         if limit.current.is_none_or(|current| current >= most) {
             return Ok(());
         }
-        let raised = Rlimit {
-            current: Some(most),
-            maximum: limit.maximum,
-        };
+        let raised = Rlimit { current: Some(most), maximum: limit.maximum };
         setrlimit(Resource::Nofile, raised)?;
         self.original.get_or_insert(limit);
         Ok(())

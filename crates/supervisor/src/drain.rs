@@ -99,12 +99,7 @@ impl Supervisor {
                 self.waited_too_long(slot);
                 continue;
             }
-            let Slot {
-                attempt: Some(attempt),
-                buffer,
-                ..
-            } = &mut self.slots[slot]
-            else {
+            let Slot { attempt: Some(attempt), buffer, .. } = &mut self.slots[slot] else {
                 continue;
             };
             attempt.deadline = None;
@@ -129,14 +124,7 @@ impl Supervisor {
 
     /// Moves output from the pipe to where it goes, at most `turns` buffers.
     pub(crate) fn take_output(&mut self, slot: usize, stream: Stream, turns: usize) {
-        let Slot {
-            attempt,
-            pipes,
-            log,
-            metrics,
-            output,
-            ..
-        } = &mut self.slots[slot];
+        let Slot { attempt, pipes, log, metrics, output, .. } = &mut self.slots[slot];
         let attempt = attempt.as_ref().filter(|_| output.is_piped());
         let (Some(attempt), Some(reader)) = (attempt, pipes.as_ref()) else {
             // Nobody's output: whoever writes it gets a pipe without an end.
@@ -162,8 +150,7 @@ impl Supervisor {
                 });
             }
             if metrics.read(stream, bytes) {
-                self.ready
-                    .extend(metrics.take(attempt.task, attempt.number));
+                self.ready.extend(metrics.take(attempt.task, attempt.number));
             }
             if !full {
                 return;
@@ -208,12 +195,7 @@ impl Supervisor {
 
     /// A leader has ended, and is reaped. Whether its attempt has to be settled.
     fn leader_ended(&mut self, slot: usize, end: ProcessEnd) -> bool {
-        let Slot {
-            attempt: Some(attempt),
-            buffer,
-            ..
-        } = &mut self.slots[slot]
-        else {
+        let Slot { attempt: Some(attempt), buffer, .. } = &mut self.slots[slot] else {
             return false;
         };
         if buffer.error().is_some() && attempt.stopped.is_none() && !attempt.is_adopted() {

@@ -41,10 +41,7 @@ unsafe impl Send for Environment {}
 impl Environment {
     /// Of several variables with the same name the last one counts.
     pub(crate) fn new(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
-        let mut shared = Shared {
-            entries: Vec::new(),
-            by_name: FxHashMap::default(),
-        };
+        let mut shared = Shared { entries: Vec::new(), by_name: FxHashMap::default() };
         for (name, value) in variables {
             let key = name.as_bytes().into();
             let mut entry = name.into_vec();
@@ -100,10 +97,8 @@ impl Environment {
     /// The value that a variable has for the next start, if it is not the shared
     /// one.
     pub(crate) fn own_value(&self, name: &[u8]) -> Option<&[u8]> {
-        let entry = self
-            .entries
-            .iter()
-            .rfind(|entry| &self.own[entry.start..entry.name_end] == name)?;
+        let entry =
+            self.entries.iter().rfind(|entry| &self.own[entry.start..entry.name_end] == name)?;
         let value = &self.own[entry.name_end + 1..];
         let end = memchr::memchr(0, value)?;
         Some(&value[..end])
@@ -135,8 +130,7 @@ impl Environment {
         }
         self.pointers.truncate(self.shared.entries.len());
         let name = |entry: &VariablePosition| &self.own[entry.start..entry.name_end];
-        self.entries
-            .sort_unstable_by(|a, b| name(a).cmp(name(b)).then(a.start.cmp(&b.start)));
+        self.entries.sort_unstable_by(|a, b| name(a).cmp(name(b)).then(a.start.cmp(&b.start)));
         for (index, entry) in self.entries.iter().enumerate() {
             let next = self.entries.get(index + 1);
             if next.is_some_and(|next| name(next) == name(entry)) {

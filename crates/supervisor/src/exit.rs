@@ -49,10 +49,7 @@ pub(crate) fn end_of(
     pid: Pid,
     start_time: Option<u64>,
 ) -> Option<ProcessEnd> {
-    match waitid(
-        WaitId::PidFd(handle),
-        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-    ) {
+    match waitid(WaitId::PidFd(handle), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
         Ok(status) => status.as_ref().map(ProcessEnd::from_waitid),
         // Not our child, or not any more: whoever ignores SIGCHLD has the kernel
         // reap all children, and some programs wait for whatever there is.
@@ -94,19 +91,11 @@ fn told_by_handle(handle: BorrowedFd<'_>) -> Result<Option<ProcessEnd>, syscalls
     const PIDFD_INFO_EXIT: u64 = 1 << 3;
     const PIDFD_GET_INFO: c_ulong = 0xc040_ff0b;
     const _: () = assert!(size_of::<PidfdInfo>() == 64);
-    let mut info = PidfdInfo {
-        mask: PIDFD_INFO_EXIT,
-        ..Default::default()
-    };
+    let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..Default::default() };
     // SAFETY: the kernel reads and writes at most as many bytes as the request
     // says, which are those of `info`.
     unsafe {
-        syscall!(
-            Sysno::ioctl,
-            handle.as_raw_fd(),
-            PIDFD_GET_INFO,
-            &raw mut info
-        )?;
+        syscall!(Sysno::ioctl, handle.as_raw_fd(), PIDFD_GET_INFO, &raw mut info)?;
     }
     let is_told = info.mask & PIDFD_INFO_EXIT != 0;
     Ok(is_told.then(|| ProcessEnd::from_packed(info.exit_code)))

@@ -57,10 +57,7 @@ impl Log {
     /// Closes what was written, and begins a log in another place: `own`, or else
     /// `path`. The index is beside `path`.
     pub(crate) fn begin(&mut self, path: &Path, own: Option<&Path>) {
-        for (buffer, path) in [
-            (&mut self.path, own.unwrap_or(path)),
-            (&mut self.index, path),
-        ] {
+        for (buffer, path) in [(&mut self.path, own.unwrap_or(path)), (&mut self.index, path)] {
             let name = buffer.as_mut_os_string();
             name.clear();
             name.push(path);
@@ -345,10 +342,7 @@ mod tests {
         ] {
             log.write(stream, text.as_bytes()).unwrap();
         }
-        assert_eq!(
-            fs_err::read_to_string(&path).unwrap(),
-            "warning\nepoch 1\nepoch 2\noops\n"
-        );
+        assert_eq!(fs_err::read_to_string(&path).unwrap(), "warning\nepoch 1\nepoch 2\noops\n");
         assert_eq!(
             pieces(&path),
             [

@@ -102,11 +102,7 @@ impl MetricScanner {
             }
         };
         let lines = std::mem::take(&mut self.found);
-        let metrics = (!lines.is_empty()).then_some(ProcessEvent::Metrics {
-            task,
-            attempt,
-            lines,
-        });
+        let metrics = (!lines.is_empty()).then_some(ProcessEvent::Metrics { task, attempt, lines });
         metrics.into_iter().chain(wrong)
     }
 
@@ -159,11 +155,7 @@ impl MetricScanner {
         if let Some(metrics) = parsed {
             self.add(metrics);
         } else if matches!(self.wrong, MalformedLine::None) {
-            let why = if fits {
-                MetricLine::explain(line)
-            } else {
-                MetricLineError::TooLong
-            };
+            let why = if fits { MetricLine::explain(line) } else { MetricLineError::TooLong };
             let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
             let dots = if line.len() > SHOWN { "…" } else { "" };
             let prefix = String::from_utf8_lossy(MetricLine::PREFIX);
@@ -298,12 +290,7 @@ mod tests {
         scanner.read(Stream::Stdout, b" 1}\n");
         scanner.read(Stream::Stderr, b"se: {\"a\": 2}\n");
         let events: Vec<_> = scanner.take(TASK, 3).collect();
-        let [
-            ProcessEvent::Metrics {
-                attempt: 3, lines, ..
-            },
-        ] = &events[..]
-        else {
+        let [ProcessEvent::Metrics { attempt: 3, lines, .. }] = &events[..] else {
             panic!("{events:?}");
         };
         let values: Vec<f64> = lines.iter().map(|line| line.values["a"]).collect();
@@ -332,10 +319,8 @@ mod tests {
         assert!(line.capacity() <= 4 * MetricLine::LONGEST);
         assert!(scanner.read(Stream::Stdout, b"{\"a\": 1}\npackhorse: {\"a\": 2}\n"));
         let events: Vec<_> = scanner.take(TASK, 1).collect();
-        let [
-            ProcessEvent::Metrics { lines, .. },
-            ProcessEvent::WrongMetrics { message, .. },
-        ] = &events[..]
+        let [ProcessEvent::Metrics { lines, .. }, ProcessEvent::WrongMetrics { message, .. }] =
+            &events[..]
         else {
             panic!("{events:?}");
         };
@@ -347,13 +332,10 @@ mod tests {
     fn model(bytes: &[u8]) -> Vec<f64> {
         let ended = bytes.iter().rposition(|byte| matches!(byte, b'\n' | b'\r'));
         let ended = ended.map_or(0, |at| at + 1);
-        let mut lines: Vec<&[u8]> = bytes[..ended]
-            .split(|byte| matches!(byte, b'\n' | b'\r'))
-            .collect();
+        let mut lines: Vec<&[u8]> =
+            bytes[..ended].split(|byte| matches!(byte, b'\n' | b'\r')).collect();
         lines.push(&bytes[ended..]);
-        let texts = lines
-            .into_iter()
-            .filter_map(|line| line.strip_prefix(MetricLine::PREFIX));
+        let texts = lines.into_iter().filter_map(|line| line.strip_prefix(MetricLine::PREFIX));
         let lines = texts.filter_map(MetricLine::parse);
         lines.flat_map(|line| line.values.into_values()).collect()
     }

@@ -44,11 +44,7 @@ impl OutputPipe {
         let data = epoll::EventData::new_u64(token);
         epoll::add(epoll, &reader, data, epoll::EventFlags::IN)?;
         let inode = rustix::fs::fstat(&writer)?.st_ino;
-        Ok(Self {
-            reader,
-            writer,
-            name: format!("pipe:[{inode}]"),
-        })
+        Ok(Self { reader, writer, name: format!("pipe:[{inode}]") })
     }
 }
 
@@ -62,11 +58,7 @@ impl Pipes {
         let stdout = OutputPipe::new(epoll, stdout)?;
         let stderr = OutputPipe::new(epoll, stderr)?;
         let stdio = [input, stdout.writer.as_fd(), stderr.writer.as_fd()];
-        Ok(Self {
-            stdio: stdio.map(|end| Some(end.as_raw_fd())),
-            stdout,
-            stderr,
-        })
+        Ok(Self { stdio: stdio.map(|end| Some(end.as_raw_fd())), stdout, stderr })
     }
 
     /// Whether a process holds an end of one of them.

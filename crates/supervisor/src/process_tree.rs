@@ -82,11 +82,7 @@ impl ChildList {
 /// Looks through all processes for those whose parent we are.
 fn scan_children(children: &mut Vec<Pid>) {
     let me = std::process::id();
-    let ours = |&pid: &u32| {
-        ProcEntry::of(pid)
-            .stat()
-            .is_ok_and(|stat| stat.parent == me)
-    };
+    let ours = |&pid: &u32| ProcEntry::of(pid).stat().is_ok_and(|stat| stat.parent == me);
     children.extend(proc::pids().filter(ours).filter_map(to_pid));
 }
 
@@ -164,9 +160,7 @@ pub(crate) fn find_in_group(group: Pid) -> impl Iterator<Item = (Pid, OwnedFd)> 
 
 fn find(is_wanted: impl Fn(Pid) -> bool) -> impl Iterator<Item = (Pid, OwnedFd)> {
     let me = rustix::process::getpid();
-    let others = proc::pids()
-        .filter_map(to_pid)
-        .filter(move |&pid| pid != me);
+    let others = proc::pids().filter_map(to_pid).filter(move |&pid| pid != me);
     others.filter_map(move |pid| {
         // The handle first: whatever gets the number later is not meant.
         let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -207,15 +201,10 @@ pub fn end_leftovers(of: RunProcesses<'_>, grace: Duration) -> usize {
 
 /// Signals what a run left behind, as far as we may; the handles of those.
 fn signalled(of: RunProcesses<'_>, signal: Signal) -> Vec<OwnedFd> {
-    let found = ProcessTable::read()
-        .of(of)
-        .into_iter()
-        .filter_map(|process| {
-            let handle = pidfd_open(to_pid(process.pid)?, PidfdFlags::empty()).ok()?;
-            // Whoever got the number meanwhile is not meant.
-            (ProcessKey::of(process.pid) == Some(process)).then_some(handle)
-        });
-    found
-        .filter(|handle| pidfd_send_signal(handle, signal).is_ok())
-        .collect()
+    let found = ProcessTable::read().of(of).into_iter().filter_map(|process| {
+        let handle = pidfd_open(to_pid(process.pid)?, PidfdFlags::empty()).ok()?;
+        // Whoever got the number meanwhile is not meant.
+        (ProcessKey::of(process.pid) == Some(process)).then_some(handle)
+    });
+    found.filter(|handle| pidfd_send_signal(handle, signal).is_ok()).collect()
 }

@@ -50,18 +50,12 @@ impl Programs {
             let file = if name.contains(&b'/') {
                 CString::new(name).ok()?
             } else {
-                search(
-                    name,
-                    path.map_or(&self.path, |path| OsStr::from_bytes(path)),
-                )?
+                search(name, path.map_or(&self.path, |path| OsStr::from_bytes(path)))?
             };
             if self.found.len() >= REMEMBERED {
                 self.found.clear();
             }
-            let program = Program {
-                file: file.into(),
-                executed: false,
-            };
+            let program = Program { file: file.into(), executed: false };
             self.found.insert(self.key.clone(), program);
         }
         let program = self.found.get(&self.key)?;

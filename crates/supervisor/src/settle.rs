@@ -96,9 +96,8 @@ impl Supervisor {
                 signal_straggler(orphan.pid, Signal::KILL);
             }
             let handles = self.orphans.values().map(|orphan| &orphan.handle);
-            let mut handles: Vec<PollFd<'_>> = handles
-                .map(|handle| PollFd::new(handle, PollFlags::IN))
-                .collect();
+            let mut handles: Vec<PollFd<'_>> =
+                handles.map(|handle| PollFd::new(handle, PollFlags::IN)).collect();
             let left = Timespec::try_from(left).unwrap_or_default();
             let _ = poll(&mut handles, Some(&left));
             let watched: Vec<Pid> = self.orphans.keys().copied().collect();
@@ -318,14 +317,7 @@ impl Supervisor {
     /// Looks for metrics in a log that the attempt wrote itself: in some of it, so that
     /// nobody waits for long. Whether there is more.
     fn scan_log(&mut self, slot: usize) -> bool {
-        let Slot {
-            attempt,
-            output,
-            log,
-            metrics,
-            log_scan,
-            ..
-        } = &mut self.slots[slot];
+        let Slot { attempt, output, log, metrics, log_scan, .. } = &mut self.slots[slot];
         let Some(attempt) = attempt.as_ref().filter(|_| *output == OutputMode::File) else {
             return false;
         };
@@ -335,8 +327,7 @@ impl Supervisor {
             };
             // Whatever the stream, it is in the one file.
             if metrics.read(Stream::Stdout, bytes) {
-                self.ready
-                    .extend(metrics.take(attempt.task, attempt.number));
+                self.ready.extend(metrics.take(attempt.task, attempt.number));
             }
         }
         true
@@ -350,14 +341,11 @@ impl Supervisor {
             self.take_output(slot, Stream::Stderr, LAST_TURNS);
         }
         self.more = more;
-        let Slot {
-            attempt, metrics, ..
-        } = &mut self.slots[slot];
+        let Slot { attempt, metrics, .. } = &mut self.slots[slot];
         if let Some(attempt) = attempt
             && metrics.finish()
         {
-            self.ready
-                .extend(metrics.take(attempt.task, attempt.number));
+            self.ready.extend(metrics.take(attempt.task, attempt.number));
         }
         let Some(attempt) = self.take_attempt(slot) else {
             return;
@@ -376,10 +364,7 @@ impl Supervisor {
             many => Some(format!("{many} processes it left behind were ended")),
         };
         self.ready
-            .extend(trouble.map(|message| ProcessEvent::Trouble {
-                task: attempt.task,
-                message,
-            }));
+            .extend(trouble.map(|message| ProcessEvent::Trouble { task: attempt.task, message }));
         self.free.insert(slot);
         let (outcome, message) = (attempt.outcome(), attempt.message());
         self.ready.push(attempt.ended(outcome, message));

@@ -63,10 +63,7 @@ struct KernelAction {
 
 /// Changes what a signal does in this process, and returns what it did.
 fn set_action(signal: c_int, handler: usize) -> usize {
-    let action = KernelAction {
-        handler,
-        ..Default::default()
-    };
+    let action = KernelAction { handler, ..Default::default() };
     // SAFETY: neither "default" nor "ignore" is a function that could be called.
     unsafe { replace_action(signal, &raw const action) }
 }
@@ -78,15 +75,7 @@ fn set_action(signal: c_int, handler: usize) -> usize {
 unsafe fn replace_action(signal: c_int, action: *const KernelAction) -> usize {
     let mut before = KernelAction::default();
     // SAFETY: the kernel reads one action, if there is one, and writes one.
-    let _ = unsafe {
-        syscall!(
-            Sysno::rt_sigaction,
-            signal,
-            action,
-            &raw mut before,
-            SET_SIZE
-        )
-    };
+    let _ = unsafe { syscall!(Sysno::rt_sigaction, signal, action, &raw mut before, SET_SIZE) };
     before.handler
 }
 

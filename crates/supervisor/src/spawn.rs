@@ -277,11 +277,8 @@ unsafe fn prepare(plan: &ChildPlan) -> Result<(), i32> {
     if plan.terminated.load(Ordering::SeqCst) {
         call(kill_process(getpid(), Signal::TERM))?;
     }
-    let replace = [
-        rustix::stdio::dup2_stdin,
-        rustix::stdio::dup2_stdout,
-        rustix::stdio::dup2_stderr,
-    ];
+    let replace =
+        [rustix::stdio::dup2_stdin, rustix::stdio::dup2_stdout, rustix::stdio::dup2_stderr];
     for (from, dup2) in plan.stdio.into_iter().zip(replace) {
         if let Some(from) = from {
             // SAFETY: we have a copy of what was open when we were started.

@@ -95,8 +95,7 @@ impl Supervisor {
         buffer.pin_to(&job.cores);
         log.begin(&job.log, job.own_log.as_deref());
         if job.output == OutputMode::File {
-            log.open()
-                .map_err(|error| Failure::new("open its log", &error))?;
+            log.open().map_err(|error| Failure::new("open its log", &error))?;
         }
         if !job.preload.is_empty() && self.ask_for_fork(slot, job) {
             return Ok(None);
@@ -122,12 +121,7 @@ impl Supervisor {
             Err(Failure::Later(message) | Failure::Final(message)) => {
                 self.free.insert(slot);
                 let (outcome, message) = (Outcome::NotStarted, Some(message));
-                self.ready.push(never_started(
-                    attempt.task,
-                    attempt.number,
-                    outcome,
-                    message,
-                ));
+                self.ready.push(never_started(attempt.task, attempt.number, outcome, message));
                 self.start_deferred();
             }
         }
@@ -165,10 +159,7 @@ impl Supervisor {
                     }
                     let here = buffer.folder.as_deref().unwrap_or_default();
                     let [here, file] = [here, &buffer.file].map(CStr::to_bytes);
-                    if Path::new(OsStr::from_bytes(here))
-                        .join(OsStr::from_bytes(file))
-                        .exists()
-                    {
+                    if Path::new(OsStr::from_bytes(here)).join(OsStr::from_bytes(file)).exists() {
                         return Err(format!("cannot {doing}: its interpreter is missing").into());
                     }
                     break;
@@ -220,9 +211,7 @@ impl Supervisor {
 
     /// What the process of a slot's attempt reads and writes.
     pub(crate) fn stdio(&self, slot: usize) -> Stdio {
-        let Slot {
-            pipes, output, log, ..
-        } = &self.slots[slot];
+        let Slot { pipes, output, log, .. } = &self.slots[slot];
         let [input, ..] = self.inherit;
         match (output, pipes) {
             (OutputMode::Log | OutputMode::Lines, Some(pipes)) => pipes.stdio,
@@ -290,11 +279,7 @@ pub(crate) fn attempt_of(job: &Job, leader: Child, started: Instant) -> RunningA
 
 /// What to say of a program that is nowhere.
 fn not_found(program: &[u8]) -> String {
-    let what = if program.contains(&b'/') {
-        "no such file"
-    } else {
-        "command not found"
-    };
+    let what = if program.contains(&b'/') { "no such file" } else { "command not found" };
     // `-- "python train.py"`: what was meant as a line came as one word.
     let advice = if program.iter().any(u8::is_ascii_whitespace) {
         " (this is one word: leave out its quotes, or put `sh -c` before it)"

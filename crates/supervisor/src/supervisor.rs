@@ -184,17 +184,12 @@ impl Supervisor {
         let mut child_list = ChildList::new()?;
         let mut spared = Vec::new();
         child_list.read(&mut spared);
-        let own_path = settings
-            .environment
-            .iter()
-            .rfind(|(name, _)| name == "PATH");
+        let own_path = settings.environment.iter().rfind(|(name, _)| name == "PATH");
         let path = own_path.map(|(_, path)| path.clone());
         Ok(Self {
             inheritance: Inheritance {
                 environment: shared_environment(&settings),
-                mask: settings
-                    .signal_mask
-                    .unwrap_or_else(SignalMask::of_this_thread),
+                mask: settings.signal_mask.unwrap_or_else(SignalMask::of_this_thread),
                 reset: signals::to_reset().into(),
             },
             programs: Programs::new(path.or_else(|| std::env::var_os("PATH"))),
@@ -274,8 +269,7 @@ impl Supervisor {
         self.slots[slot].pipes = None;
         self.free.insert(slot);
         let message = "it did not end when it was killed, and still runs".to_owned();
-        self.ready
-            .push(attempt.ended(Outcome::Interrupted, Some(message)));
+        self.ready.push(attempt.ended(Outcome::Interrupted, Some(message)));
         self.start_deferred();
         self.set_timer();
     }
@@ -358,9 +352,8 @@ impl Supervisor {
         reason: EndReason,
         now: Instant,
     ) {
-        let told = self.with_attempt(slot, |attempt, buffer| {
-            attempt.request_end(how, reason, buffer, now)
-        });
+        let told = self
+            .with_attempt(slot, |attempt, buffer| attempt.request_end(how, reason, buffer, now));
         self.ready.extend(told.flatten());
     }
 
@@ -370,9 +363,7 @@ impl Supervisor {
         slot: usize,
         act: impl FnOnce(&mut RunningAttempt, &SpawnBuffer) -> T,
     ) -> Option<T> {
-        let Slot {
-            attempt, buffer, ..
-        } = &mut self.slots[slot];
+        let Slot { attempt, buffer, .. } = &mut self.slots[slot];
         let attempt = attempt.as_mut()?;
         let before = attempt.deadline;
         let result = act(attempt, buffer);
@@ -388,12 +379,7 @@ impl Supervisor {
         if self.by_leader.get(&attempt.leader) == Some(&slot) {
             self.by_leader.remove(&attempt.leader);
         }
-        let Slot {
-            log,
-            metrics,
-            log_scan,
-            ..
-        } = &mut self.slots[slot];
+        let Slot { log, metrics, log_scan, .. } = &mut self.slots[slot];
         log.close();
         *metrics = MetricScanner::default();
         *log_scan = LogScan::default();
@@ -402,8 +388,7 @@ impl Supervisor {
 
     /// Sees to it that the descriptor becomes readable when it should.
     pub(crate) fn set_timer(&mut self) {
-        self.deadlines
-            .set_timer(self.more || self.unsettled || !self.ready.is_empty());
+        self.deadlines.set_timer(self.more || self.unsettled || !self.ready.is_empty());
     }
 }
 
@@ -432,8 +417,5 @@ fn shared_environment(settings: &SupervisorSettings) -> Environment {
         !settings.hidden.contains(name) && !marks.iter().any(|mark| *mark == name)
     });
     let mark = (MARK_HOME.into(), settings.home_mark.clone().into());
-    Environment::new(
-        ours.chain(settings.environment.iter().cloned())
-            .chain([mark]),
-    )
+    Environment::new(ours.chain(settings.environment.iter().cloned()).chain([mark]))
 }

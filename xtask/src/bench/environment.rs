@@ -49,11 +49,9 @@ impl BenchEnvironment {
             build(&["--package", "packhorse-cli"])?;
             release.join("packhorse")
         };
-        for (program, package) in [
-            ("xargs", "findutils"),
-            ("make", "make"),
-            ("parallel", "parallel"),
-        ] {
+        for (program, package) in
+            [("xargs", "findutils"), ("make", "make"), ("parallel", "parallel")]
+        {
             if let Err(missing) = setup::program(program, package) {
                 println!("left out: {program}\n{missing}");
             }
@@ -73,9 +71,7 @@ impl BenchEnvironment {
             original,
             // Not in the system's temporary folder: that is often in memory, and would make a
             // durable store look cheaper than it is.
-            scratch: tempfile::Builder::new()
-                .prefix("bench-")
-                .tempdir_in(target)?,
+            scratch: tempfile::Builder::new().prefix("bench-").tempdir_in(target)?,
         })
     }
 

@@ -31,9 +31,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     );
     let mut longest = 0.0;
     for (kind, share) in [("halves", "0.5"), ("whole GPUs", "1")] {
-        let waits = (0..rounds)
-            .map(|_| wait(bench, share))
-            .collect::<Result<Vec<f64>>>()?;
+        let waits = (0..rounds).map(|_| wait(bench, share)).collect::<Result<Vec<f64>>>()?;
         let most = waits.iter().copied().fold(0.0, f64::max);
         longest = f64::max(longest, most);
         section.row([&kind, &ratio(median(waits)), &ratio(most)]);
@@ -47,10 +45,7 @@ fn wait(bench: &BenchEnvironment, share: &str) -> Result<f64> {
     let folder = bench.folder()?;
     let home = folder.path().join("home");
     let commands = folder.path().join("commands");
-    fs_err::write(
-        &commands,
-        format!("sleep {}\n", LENGTH.as_secs_f64()).repeat(TASKS),
-    )?;
+    fs_err::write(&commands, format!("sleep {}\n", LENGTH.as_secs_f64()).repeat(TASKS))?;
     let mut command = bench.packhorse(&home)?;
     command.args(["run", "--gpus", "0", "-g", share, "-q"]);
     let first = RunningProcess::start(command.arg(&commands))?;

@@ -30,11 +30,7 @@ impl FakeMachine {
             device.memory_reserved = 0;
             driver.device(&device);
         }
-        Ok(Self {
-            folder,
-            driver,
-            release: target()?.join("release"),
-        })
+        Ok(Self { folder, driver, release: target()?.join("release") })
     }
 
     pub fn folder(&self) -> &Path {

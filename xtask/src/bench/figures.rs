@@ -57,9 +57,7 @@ mod tests {
 
     #[test]
     fn program_that_fails_is_named() {
-        let error = Figures::printed_by(&mut Command::new("false"))
-            .err()
-            .unwrap();
+        let error = Figures::printed_by(&mut Command::new("false")).err().unwrap();
         assert!(error.to_string().starts_with("false: "), "{error}");
     }
 }

@@ -50,22 +50,12 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
             "{JOBS} jobs of {MILLISECONDS} ms on {SLOTS} slots, {rounds} times. A gap is the time \
              from the end of a job to the start of the one that takes its slot."
         ),
-        [
-            "program",
-            "median gap",
-            "longest gap",
-            "longest, nothing stolen",
-            "of the limit",
-        ],
+        ["program", "median gap", "longest gap", "longest, nothing stolen", "of the limit"],
     );
-    let medians: Vec<Vec<f64>> = found
-        .iter()
-        .map(|rounds| rounds.iter().map(GapRound::median).collect())
-        .collect();
-    let quiet: Vec<Measured> = found
-        .iter()
-        .map(|rounds| longest(rounds.iter().filter(|round| !round.stolen)))
-        .collect();
+    let medians: Vec<Vec<f64>> =
+        found.iter().map(|rounds| rounds.iter().map(GapRound::median).collect()).collect();
+    let quiet: Vec<Measured> =
+        found.iter().map(|rounds| longest(rounds.iter().filter(|round| !round.stolen))).collect();
     for (index, contestant) in contestants.iter().enumerate() {
         let rounds = &found[index];
         let undisturbed = rounds.iter().filter(|round| !round.stolen).count();
@@ -101,10 +91,7 @@ impl GapRound {
         let stolen = stolen_ticks()? > before;
         let stamps = stamps_in(stamps)?;
         ensure!(stamps.len() == JOBS, "{} of {JOBS} jobs ran", stamps.len());
-        Ok(Self {
-            gaps: gaps(&stamps, SLOTS),
-            stolen,
-        })
+        Ok(Self { gaps: gaps(&stamps, SLOTS), stolen })
     }
 
     fn median(&self) -> f64 {
@@ -120,10 +107,7 @@ fn longest<'r>(rounds: impl IntoIterator<Item = &'r GapRound>) -> Measured {
 /// How much time the host has stolen since boot, in ticks of 10 ms.
 fn stolen_ticks() -> Result<u64> {
     let stat = fs_err::read_to_string("/proc/stat")?;
-    let stolen = stat
-        .lines()
-        .next()
-        .and_then(|cpu| cpu.split_whitespace().nth(8));
+    let stolen = stat.lines().next().and_then(|cpu| cpu.split_whitespace().nth(8));
     Ok(stolen.context("/proc/stat has no time stolen")?.parse()?)
 }
 
@@ -145,9 +129,7 @@ fn gaps(stamps: &[(u64, u64)], slots: usize) -> Vec<Duration> {
     starts.sort_unstable();
     ends.sort_unstable();
     let pairs = ends.iter().zip(starts.iter().skip(slots));
-    pairs
-        .map(|(end, start)| Duration::from_nanos(start.saturating_sub(*end)))
-        .collect()
+    pairs.map(|(end, start)| Duration::from_nanos(start.saturating_sub(*end))).collect()
 }
 
 #[cfg(test)]

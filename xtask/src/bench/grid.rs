@@ -27,10 +27,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         ("10^6 tests, names shared by two", "shared", 100, 2),
     ];
     for (_, name, first, longest) in grids {
-        fs_err::write(
-            folder.path().join(name).with_extension("yaml"),
-            file(first, longest)?,
-        )?;
+        fs_err::write(folder.path().join(name).with_extension("yaml"), file(first, longest)?)?;
     }
     let list = |name: &'static str| {
         let (home, folder) = (home.clone(), folder.path().to_owned());
@@ -82,11 +79,7 @@ fn listed<'c>(command: &'c mut Command, folder: &Path, name: &str) -> Result<&'c
     let file = folder.join(name).with_extension("yaml");
     // Where there are results, their folder is looked at for every test.
     fs_err::create_dir_all(folder.join("results"))?;
-    command
-        .current_dir(folder)
-        .arg("grid")
-        .arg(file)
-        .arg("--list");
+    command.current_dir(folder).arg("grid").arg(file).arg("--list");
     Ok(command.stdout(list.into_file()))
 }
 

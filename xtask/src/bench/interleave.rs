@@ -11,11 +11,7 @@ pub struct Contestant<'a, T> {
 
 impl<'a, T> Contestant<'a, T> {
     pub fn new(name: impl Into<String>, rounds: usize, run: impl Fn() -> Result<T> + 'a) -> Self {
-        Self {
-            name: name.into(),
-            rounds,
-            run: Box::new(run),
-        }
+        Self { name: name.into(), rounds, run: Box::new(run) }
     }
 }
 

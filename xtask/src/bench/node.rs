@@ -93,17 +93,12 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     let round = |command: &dyn Fn(&str, u32) -> Result<Command>| -> Result<Round> {
         let prolog = run(&mut command("prolog", 1000)?)?;
         let epilog = run(&mut command("epilog", 1000)?)?;
-        ensure!(
-            prolog.status.success() && epilog.status.success(),
-            "it failed"
-        );
+        ensure!(prolog.status.success() && epilog.status.success(), "it failed");
         Ok((ms(prolog.wall), ms(epilog.wall)))
     };
     let contestants: Vec<Contestant<'_, Round>> = vec![
         Contestant::new("packhorse", bench.rounds(ROUNDS), || round(&ours)),
-        Contestant::new("packhorse, which has to ask", bench.rounds(ROUNDS), || {
-            round(&asking)
-        }),
+        Contestant::new("packhorse, which has to ask", bench.rounds(ROUNDS), || round(&asking)),
         Contestant::new("scripts in Bash", bench.rounds(ROUNDS), || round(&bash)),
     ];
     let rounds = interleave(&contestants)?;
@@ -122,33 +117,18 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         Measured(median(rounds.iter().map(part)), 2, " ms")
     };
     for (contestant, rounds) in contestants.iter().zip(&rounds) {
-        let (prolog, epilog) = (
-            middle(rounds, |round| round.0),
-            middle(rounds, |round| round.1),
-        );
+        let (prolog, epilog) = (middle(rounds, |round| round.0), middle(rounds, |round| round.1));
         section.row([&contestant.name, &prolog, &epilog]);
     }
     if let Some(question) = real_question(bench.rounds(ROUNDS))? {
         section.row([&"`squeue` of a real Slurm, alone", &question, &"-"]);
     }
     let packhorse = &rounds[0];
-    section.less_than(
-        "prolog: less than 10 ms",
-        middle(packhorse, |round| round.0),
-        10.0,
-    );
-    section.less_than(
-        "epilog: less than 10 ms",
-        middle(packhorse, |round| round.1),
-        10.0,
-    );
+    section.less_than("prolog: less than 10 ms", middle(packhorse, |round| round.0), 10.0);
+    section.less_than("epilog: less than 10 ms", middle(packhorse, |round| round.1), 10.0);
 
     let took = at_once(&|job| with("many", "prolog", job))?;
-    section.less_than(
-        format!("{AT_ONCE} prologs at once: less than 2 s"),
-        took,
-        2.0,
-    );
+    section.less_than(format!("{AT_ONCE} prologs at once: less than 2 s"), took, 2.0);
     let given = MANY.filter(|job| folder.join(format!("many/jobs/{job}")).exists());
     let given = given.count();
     section.target(
@@ -176,10 +156,7 @@ fn at_once(prolog: &dyn Fn(u32) -> Result<Command>) -> Result<Measured> {
 
 /// How long a real Slurm takes to say which jobs are on a node, where there is one.
 fn real_question(rounds: usize) -> Result<Option<Measured>> {
-    let settings = LabSettings {
-        nodes: 1,
-        ..LabSettings::default()
-    };
+    let settings = LabSettings { nodes: 1, ..LabSettings::default() };
     let Some(lab) = SlurmLab::start(settings) else {
         return Ok(None);
     };
@@ -210,9 +187,7 @@ fn configure(folder: &Path, name: &str, count: u32) -> Result<()> {
     fs_err::create_dir_all(&bin)?;
     // All jobs are on the node, so that none is forgotten.
     let jobs = (1..=JOBS).chain([1000]).chain(MANY);
-    let queue: Vec<String> = jobs
-        .map(|job| format!("{job}|1000|RUNNING|gres:mps:6"))
-        .collect();
+    let queue: Vec<String> = jobs.map(|job| format!("{job}|1000|RUNNING|gres:mps:6")).collect();
     fs_err::write(bin.join("queue"), queue.join("\n"))?;
     let squeue = format!("#!/bin/sh\nexec /bin/cat {}\n", bin.join("queue").display());
     script(&bin.join("squeue"), &squeue)?;

@@ -33,18 +33,11 @@ impl PythonWork {
             Ok(venv) => (venv.python(), "numpy"),
             Err(missing) => {
                 println!("left out: numpy\n{missing}");
-                (
-                    "python3".into(),
-                    "asyncio,http.client,sqlite3,unittest.mock",
-                )
+                ("python3".into(), "asyncio,http.client,sqlite3,unittest.mock")
             }
         };
         let code = format!("import {modules}");
-        Self {
-            python,
-            modules,
-            code,
-        }
+        Self { python, modules, code }
     }
 }
 
@@ -80,14 +73,9 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         runs.iter().map(rate).collect()
     });
     let rates: Vec<Vec<f64>> = rates.collect();
-    let ratios: Vec<_> = rates
-        .iter()
-        .map(|rate| ratio(median_ratio(rate, &rates[0])))
-        .collect();
+    let ratios: Vec<_> = rates.iter().map(|rate| ratio(median_ratio(rate, &rates[0]))).collect();
     for (index, way) in ways.iter().enumerate() {
-        let cpu = runs[index]
-            .iter()
-            .map(|run| run.cpu.as_secs_f64() * 1e3 / count);
+        let cpu = runs[index].iter().map(|run| run.cpu.as_secs_f64() * 1e3 / count);
         section.row([
             &way.name,
             &Measured(median(rates[index].iter().copied()), 0, ""),
@@ -95,16 +83,8 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
             &Measured(median(cpu), 1, " ms"),
         ]);
     }
-    section.at_least(
-        "without preload: at least 0.9 of bare starts",
-        ratios[1],
-        0.9,
-    );
-    section.at_least(
-        "with preload: at least 10 times bare starts",
-        ratios[2],
-        10.0,
-    );
+    section.at_least("without preload: at least 0.9 of bare starts", ratios[1], 0.9);
+    section.at_least("with preload: at least 10 times bare starts", ratios[2], 10.0);
     Ok(section)
 }
 

@@ -106,10 +106,7 @@ impl RunningProcess {
             }
             pause(Duration::from_millis(100));
         }
-        bail!(
-            "it did not end within a minute{}",
-            bench.last_stderr_lines()
-        )
+        bail!("it did not end within a minute{}", bench.last_stderr_lines())
     }
 }
 

@@ -47,10 +47,7 @@ impl<'a> PythonBench<'a> {
         if wheels.exists() {
             fs_err::remove_dir_all(&wheels)?;
         }
-        for mut step in [
-            maturin(&builder_ready()?, "release", &wheels),
-            install(&venv, &wheels),
-        ] {
+        for mut step in [maturin(&builder_ready()?, "release", &wheels), install(&venv, &wheels)] {
             if !step.status()?.success() {
                 bail!("{} failed", show(&step));
             }
@@ -90,16 +87,8 @@ impl<'a> PythonBench<'a> {
         let contestants = [
             Contestant::new("bare: python -c \"import numpy\"", rounds, bare),
             Contestant::new("GPUTaskScheduler", rounds, scheduler("grid.py", &cold)),
-            Contestant::new(
-                "the original's way",
-                rounds,
-                scheduler("original.py", &cold),
-            ),
-            Contestant::new(
-                "GPUTaskScheduler with preload",
-                rounds,
-                scheduler("grid.py", &warm),
-            ),
+            Contestant::new("the original's way", rounds, scheduler("original.py", &cold)),
+            Contestant::new("GPUTaskScheduler with preload", rounds, scheduler("grid.py", &warm)),
         ];
         let times = interleave(&contestants)?;
         section.part(
@@ -121,11 +110,7 @@ impl<'a> PythonBench<'a> {
         let ours = ratio(median_ratio(&times[1], &times[0]));
         section.at_most("GPUTaskScheduler: at most 1.1 of the bare cost", ours, 1.1);
         let warm = ratio(median_ratio(&times[2], &times[3]));
-        section.at_least(
-            "with preload: at least 10 times the original's throughput",
-            warm,
-            10.0,
-        );
+        section.at_least("with preload: at least 10 times the original's throughput", warm, 10.0);
         Ok(())
     }
 
@@ -154,11 +139,7 @@ impl<'a> PythonBench<'a> {
                 rounds,
                 per_second("loky", WARM_CALLS),
             ),
-            Contestant::new(
-                "Executor with preload",
-                rounds,
-                per_second("preload", WARM_CALLS),
-            ),
+            Contestant::new("Executor with preload", rounds, per_second("preload", WARM_CALLS)),
         ];
         let speeds = interleave(&contestants)?;
         section.part(

@@ -25,11 +25,7 @@ struct Target {
 impl Section {
     /// `title` is the benchmark's name and what it is about.
     pub fn new(title: &'static str) -> Self {
-        Self {
-            title,
-            parts: Vec::new(),
-            targets: Vec::new(),
-        }
+        Self { title, parts: Vec::new(), targets: Vec::new() }
     }
 
     /// Begins a table with these columns, and says what is in it.
@@ -47,11 +43,7 @@ impl Section {
 
     /// Adds a target, what was measured, and whether that meets it.
     pub fn target(&mut self, name: impl Into<String>, measured: impl fmt::Display, met: bool) {
-        self.targets.push(Target {
-            name: name.into(),
-            measured: measured.to_string(),
-            met,
-        });
+        self.targets.push(Target { name: name.into(), measured: measured.to_string(), met });
     }
 
     /// Adds a target that a value less than `limit` meets.
@@ -88,11 +80,7 @@ impl fmt::Display for Section {
         let mut targets = vec![["target", "measured", ""].map(String::from).to_vec()];
         for target in &self.targets {
             let verdict = if target.met { "met" } else { "**missed**" };
-            targets.push(vec![
-                target.name.clone(),
-                target.measured.clone(),
-                verdict.into(),
-            ]);
+            targets.push(vec![target.name.clone(), target.measured.clone(), verdict.into()]);
         }
         write!(f, "{}", MarkdownTable(targets))
     }

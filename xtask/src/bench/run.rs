@@ -96,11 +96,7 @@ impl Benchmark {
 
 /// Runs the benchmarks; fails if one could not run or missed a target.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
-    let effort = if args.quick {
-        Effort::Quick
-    } else {
-        Effort::Full
-    };
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let bench = BenchEnvironment::prepare(effort)?;
     let names = match args.names.as_slice() {
         [] => Benchmark::value_variants(),
@@ -139,9 +135,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         write(&docs, &document(&sections, args.quick)?)?;
         println!("written: docs/performance.md");
     }
-    Ok(ExitCode::from(u8::from(
-        !missed.is_empty() || !broken.is_empty(),
-    )))
+    Ok(ExitCode::from(u8::from(!missed.is_empty() || !broken.is_empty())))
 }
 
 /// Replaces the file at once, so that nobody ever reads half of it.
@@ -153,8 +147,7 @@ fn write(folder: &Path, text: &str) -> Result<()> {
     let readable = Permissions::from_mode(0o644);
     file.as_file().set_permissions(readable)?;
     let path = folder.join("performance.md");
-    file.persist(&path)
-        .with_context(|| format!("cannot replace {}", path.display()))?;
+    file.persist(&path).with_context(|| format!("cannot replace {}", path.display()))?;
     Ok(())
 }
 

@@ -46,9 +46,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     let contestants = [
         Contestant::new("packhorse run --slurm", rounds, || ours(bench, &lab)),
         Contestant::new("an element for each", rounds, || array(&lab)),
-        Contestant::new("HyperQueue, without Slurm", rounds, || {
-            queued(bench, &hyperqueue)
-        }),
+        Contestant::new("HyperQueue, without Slurm", rounds, || queued(bench, &hyperqueue)),
     ];
     let times = interleave(&contestants)?;
 
@@ -70,11 +68,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         section.row([&contestant.name, &each, &of_ours]);
     }
     let against = |theirs: &[f64]| ratio(median_ratio(theirs, &times[0]));
-    section.at_least(
-        "at least 20 times as fast as an element for each",
-        against(&times[1]),
-        20.0,
-    );
+    section.at_least("at least 20 times as fast as an element for each", against(&times[1]), 20.0);
     section.at_least("ahead of HyperQueue", against(&times[2]), 1.0);
     Ok(section)
 }

@@ -28,23 +28,11 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     let mut section = Section::new("spawn: tasks per second");
     section.part(
         "`/bin/true`, thousands of times, with our store on disk.",
-        [
-            "tasks",
-            "slots",
-            "program",
-            "tasks/s",
-            "of the limit",
-            "peak memory",
-        ],
+        ["tasks", "slots", "program", "tasks/s", "of the limit", "peak memory"],
     );
     for (tasks, rounds) in [(2_000, 21), (10_000, 7)] {
         for (slots, least_ratio) in [(2, 0.95), (8, 0.90)] {
-            let load = SpawnLoad {
-                tasks,
-                slots,
-                rounds: bench.rounds(rounds),
-                least_ratio,
-            };
+            let load = SpawnLoad { tasks, slots, rounds: bench.rounds(rounds), least_ratio };
             measure_load(bench, &load, &mut section)?;
         }
     }
@@ -79,19 +67,11 @@ fn measure_load(bench: &BenchEnvironment, load: &SpawnLoad, section: &mut Sectio
         let (name, ours) = (&contestants[index].name, ratio(ratios[index]));
         let on = format!("{name}, {} tasks on {} slots", load.tasks, load.slots);
         let least = load.least_ratio;
-        section.at_least(
-            format!("{on}: at least {least:.2} of the limit"),
-            ours,
-            least,
-        );
+        section.at_least(format!("{on}: at least {least:.2} of the limit"), ours, least);
         if let Some(peer) = best_peer {
             let (name, theirs) = (&contestants[peer].name, ratio(ratios[peer]));
             let both = format!("{ours}, {name} {theirs}");
-            section.target(
-                format!("{on}: ahead of every peer"),
-                both,
-                ours.0 > theirs.0,
-            );
+            section.target(format!("{on}: ahead of every peer"), both, ours.0 > theirs.0);
         }
     }
     Ok(())

@@ -68,10 +68,8 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
 
 /// A template of these parameters, with this many values for each.
 fn grid(command: &mut Command, parameters: &[&str], values: usize) {
-    let options: Vec<String> = parameters
-        .iter()
-        .map(|name| format!(" --{name} {{{name}}}"))
-        .collect();
+    let options: Vec<String> =
+        parameters.iter().map(|name| format!(" --{name} {{{name}}}")).collect();
     command.arg(format!("python train.py{}", options.concat()));
     for name in parameters {
         command.args(["-p", name]);

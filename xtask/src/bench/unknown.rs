@@ -58,17 +58,11 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     );
     let rests = EPOCH * EPOCHS + REST * u32::try_from(KINDS)?;
     let shown = |seconds: f64| Measured(seconds, 2, " s");
-    section.row([
-        &"packhorse csv, nothing known",
-        &shown(median(ours.clone())),
-    ]);
+    section.row([&"packhorse csv, nothing known", &shown(median(ours.clone()))]);
     section.row([&"by hand", &shown(median(by_hand.clone()))]);
     section.row([&"packhorse csv, all known", &shown(median(known))]);
     section.row([&"run --vram auto, no probes", &shown(median(plain.clone()))]);
-    section.row([
-        &"its length and a rest for each",
-        &shown(rests.as_secs_f64()),
-    ]);
+    section.row([&"its length and a rest for each", &shown(rests.as_secs_f64())]);
     let name = format!("`packhorse csv` within {MOST} of the time by hand");
     section.at_most(name, ratio(median_ratio(&ours, &by_hand)), MOST);
     let name = format!("without probes within {MOST} of one task and {KINDS} rests of {REST:?}");
@@ -115,9 +109,6 @@ fn none_ran_out(bench: &BenchEnvironment, machine: &FakeMachine, home: &Path) ->
     let mut command = machine.packhorse(bench, home)?;
     let shown = command.args(["show", "--json"]).output()?;
     let text = String::from_utf8_lossy(&shown.stdout);
-    ensure!(
-        !text.contains("out of GPU memory"),
-        "a task ran out: {text}"
-    );
+    ensure!(!text.contains("out of GPU memory"), "a task ran out: {text}");
     Ok(())
 }

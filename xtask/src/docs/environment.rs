@@ -29,9 +29,7 @@ pub fn tables() -> (String, String) {
     };
     let mut read = "| variable | setting | meaning |\n|---|---|---|\n".to_owned();
     for variable in READ {
-        let setting = variable
-            .setting
-            .map_or_else(String::new, |of| format!("`{}`", of.key));
+        let setting = variable.setting.map_or_else(String::new, |of| format!("`{}`", of.key));
         let (name, meaning) = (names(variable.name), variable.meaning);
         read += &format!("| {name} | {setting} | {meaning} |\n");
     }

@@ -7,11 +7,7 @@ use crate::sources::{SourceFile, sources};
 fn the_docs_say_what_the_code_says() {
     for (path, wanted) in generated().unwrap() {
         let found = fs_err::read_to_string(&path).unwrap_or_default();
-        assert!(
-            found == wanted,
-            "{} is out of date: run `cargo xtask docs`",
-            path.display()
-        );
+        assert!(found == wanted, "{} is out of date: run `cargo xtask docs`", path.display());
     }
 }
 
@@ -19,10 +15,7 @@ fn the_docs_say_what_the_code_says() {
 fn a_page_keeps_all_but_its_generated_parts() {
     let page = format!("a\n{BEGIN}old\n{END}b\n{BEGIN}{END}c\n");
     let filled = fill(&page, &["1\n", "2\n"]).unwrap();
-    assert_eq!(
-        filled,
-        format!("a\n{BEGIN}\n1\n\n{END}b\n{BEGIN}\n2\n\n{END}c\n")
-    );
+    assert_eq!(filled, format!("a\n{BEGIN}\n1\n\n{END}b\n{BEGIN}\n2\n\n{END}c\n"));
     assert_eq!(fill(&filled, &["1\n", "2\n"]).unwrap(), filled);
     assert_eq!(fill(&page, &["1\n"]), None, "a part would be forgotten");
     assert_eq!(fill(&page, &["1\n", "2\n", "3\n"]), None);
@@ -288,20 +281,9 @@ fn check_keyword(
         "const" => value == rule,
         "enum" => rule.as_array().unwrap().contains(value),
         "anyOf" => rule.as_array().unwrap().iter().any(passes),
-        "oneOf" => {
-            rule.as_array()
-                .unwrap()
-                .iter()
-                .filter(|rule| passes(rule))
-                .count()
-                == 1
-        }
-        "minimum" => value
-            .as_f64()
-            .is_none_or(|number| number >= rule.as_f64().unwrap()),
-        "maximum" => value
-            .as_f64()
-            .is_none_or(|number| number <= rule.as_f64().unwrap()),
+        "oneOf" => rule.as_array().unwrap().iter().filter(|rule| passes(rule)).count() == 1,
+        "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),
+        "maximum" => value.as_f64().is_none_or(|number| number <= rule.as_f64().unwrap()),
         // The only pattern there is: that of a task's number.
         "pattern" => {
             assert_eq!(rule, r"^[0-9]+\.[0-9]+$");
@@ -337,8 +319,7 @@ fn check_keyword(
         }
         _ => return Err("this keyword is not known here".to_owned()),
     };
-    fine.then_some(())
-        .ok_or_else(|| format!("{value} against {rule}"))
+    fine.then_some(()).ok_or_else(|| format!("{value} against {rule}"))
 }
 
 fn is_of_type(value: &Value, name: &Value) -> bool {

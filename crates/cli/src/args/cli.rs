@@ -18,12 +18,7 @@ use super::{
 
 /// Packs your work onto your GPUs.
 #[derive(Debug, Parser)]
-#[command(
-    name = "packhorse",
-    version,
-    propagate_version = true,
-    max_term_width = 100
-)]
+#[command(name = "packhorse", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Start with: packhorse run --gpus 0,1 commands.txt")]
 pub struct Cli {
     /// What to do.
@@ -117,9 +112,7 @@ fn program_as_file<'a>(verb: &Command, words: &[&'a str]) -> Option<&'a str> {
 /// Whether a run or a task is meant.
 fn is_counted(arg: &Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
-    names
-        .iter()
-        .any(|name| matches!(name.as_str(), "RUN" | "TASK"))
+    names.iter().any(|name| matches!(name.as_str(), "RUN" | "TASK"))
 }
 
 /// `--mps` may have a value, as in the original, and may have none: a word behind

@@ -24,10 +24,7 @@ PACKHORSE_PARAMS, and its whole configuration in PACKHORSE_EXPERIMENT.
 Example: packhorse exp config.yml -e lr_test -- python train.py
 
 docs/experiments.md describes the file.")]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is an option of its own"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct ExperimentArgs {
     /// The experiment file; `-` is standard input
     #[arg(value_name = "FILE")]

@@ -132,11 +132,7 @@ pub struct InstallArgs {
     pub per_gpu: Option<u64>,
 
     /// Where the plugin is, or will be
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "/usr/lib/packhorse/libpackhorse_spank.so"
-    )]
+    #[arg(long, value_name = "FILE", default_value = "/usr/lib/packhorse/libpackhorse_spank.so")]
     pub plugin: PathBuf,
 
     /// Slurm's scontrol

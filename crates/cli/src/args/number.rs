@@ -6,12 +6,11 @@ use std::str::FromStr;
 
 /// A whole number.
 pub fn whole<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, &'static str> {
-    text.parse()
-        .map_err(|error: ParseIntError| match error.kind() {
-            IntErrorKind::Zero => "it must be at least 1",
-            IntErrorKind::PosOverflow => "it is too large",
-            _ => "it is not a whole number",
-        })
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::Zero => "it must be at least 1",
+        IntErrorKind::PosOverflow => "it is too large",
+        _ => "it is not a whole number",
+    })
 }
 
 /// A whole number from 1 on.

@@ -122,10 +122,9 @@ impl FromStr for CoresArg {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "auto" => Ok(Self::Auto),
-            _ => text
-                .parse()
-                .map(Self::Count)
-                .map_err(|_| "it is neither a whole number nor `auto`"),
+            _ => {
+                text.parse().map(Self::Count).map_err(|_| "it is neither a whole number nor `auto`")
+            }
         }
     }
 }

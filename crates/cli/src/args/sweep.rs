@@ -37,12 +37,7 @@ pub struct SweepArgs {
     pub zip: Vec<String>,
 
     /// The order of the combinations
-    #[arg(
-        long,
-        visible_alias = "order",
-        value_name = "MODE",
-        default_value = "shuffled_grid"
-    )]
+    #[arg(long, visible_alias = "order", value_name = "MODE", default_value = "shuffled_grid")]
     pub sampling_mode: SamplingMode,
 
     /// Only this many combinations, chosen without repetition

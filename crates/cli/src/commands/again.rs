@@ -20,10 +20,7 @@ pub fn again(args: &AgainArgs, which: WhichTasks) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
     let run = find_run(&reader, args.run.as_deref())?.id;
-    if reader
-        .run_spec(run)?
-        .is_some_and(|spec| spec.slurm.is_some())
-    {
+    if reader.run_spec(run)?.is_some_and(|spec| spec.slurm.is_some()) {
         if args.pool.spec() != PoolSpec::default() {
             bail!(
                 "run {run} is on Slurm, where options about this machine's GPUs have no effect\n\
@@ -40,11 +37,7 @@ pub fn again(args: &AgainArgs, which: WhichTasks) -> anyhow::Result<Exit> {
         say_nothing_to_do(run, which);
         // It stands for the whole run, as it does when something was left.
         let failed = which == WhichTasks::Unfinished && run.counts.failed > 0;
-        return Ok(if failed {
-            Exit::TasksFailed
-        } else {
-            Exit::Success
-        });
+        return Ok(if failed { Exit::TasksFailed } else { Exit::Success });
     }
     let output = args.output.mode();
     let shown = output.or(resume.output());
@@ -67,8 +60,6 @@ pub fn say_nothing_to_do(run: &StoredRun, which: WhichTasks) {
             "nothing to resume: every task of run {id} is settled\nhint: `packhorse retry {id}` runs again what failed ({})",
             run.counts.failed
         )),
-        _ => complain(&format!(
-            "nothing to do: run {id} has finished, {done} succeeded"
-        )),
+        _ => complain(&format!("nothing to do: run {id} has finished, {done} succeeded")),
     }
 }

@@ -51,8 +51,5 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
 }
 
 fn is_length_of_time(key: &str) -> bool {
-    matches!(
-        key,
-        "pool.ageing" | "pool.rest" | "slurm.task_time" | "task.grace" | "task.timeout"
-    )
+    matches!(key, "pool.ageing" | "pool.rest" | "slurm.task_time" | "task.grace" | "task.timeout")
 }

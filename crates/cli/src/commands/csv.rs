@@ -48,15 +48,9 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     let consume = args.consume.then(|| ConsumedRows {
         path: path.clone(),
         header: args.header.clone(),
-        rows: run
-            .rows
-            .iter()
-            .map(|row| ByteString(bytes[row.record.clone()].to_vec()))
-            .collect(),
+        rows: run.rows.iter().map(|row| ByteString(bytes[row.record.clone()].to_vec())).collect(),
     });
-    run.order.spec.source = SourceSpec::Csv {
-        consume: consume.clone(),
-    };
+    run.order.spec.source = SourceSpec::Csv { consume: consume.clone() };
     if run.order.spec.slurm.is_some() {
         return on_slurm(&args, run, consume);
     }
@@ -103,11 +97,7 @@ pub fn open_csv(args: &mut CsvArgs, consequence: &str) -> anyhow::Result<DoorRun
     let path = path_of(args)?;
     let run = read_csv(args, &path, &fs_err::read(&path)?, consequence)?;
     let tasks = tasks(&run.rows, run.num, args.id.unwrap_or(1))?;
-    Ok(DoorRun {
-        order: run.order,
-        source: Box::new(MadeTasks::new(tasks)),
-        checks: run.checks,
-    })
+    Ok(DoorRun { order: run.order, source: Box::new(MadeTasks::new(tasks)), checks: run.checks })
 }
 
 /// The file that is meant.
@@ -174,12 +164,7 @@ fn read_csv(
     for row in &rows {
         checks.note(&name, row.line, &row.spec);
     }
-    Ok(CsvRun {
-        order,
-        rows,
-        num,
-        checks,
-    })
+    Ok(CsvRun { order, rows, num, checks })
 }
 
 /// Reads the file, or says everything that is wrong with it.
@@ -192,12 +177,7 @@ fn read(
 ) -> anyhow::Result<Vec<Row>> {
     let base = std::env::current_dir().context("cannot tell the current folder")?;
     let programs = std::env::var_os("PATH").unwrap_or_default();
-    let settings = CsvSettings {
-        header,
-        base: &base,
-        python,
-        path: &programs,
-    };
+    let settings = CsvSettings { header, base: &base, python, path: &programs };
     let name = path.display().to_string();
     let (rows, mistakes) = match csv::read(bytes, &settings) {
         Ok(table) => (table.rows, table.warnings),
@@ -218,11 +198,7 @@ fn read(
 
 /// A program as it can be run from any folder.
 fn whole_path(name: &str) -> anyhow::Result<OsString> {
-    Ok(if name.contains('/') {
-        std::path::absolute(name)?.into()
-    } else {
-        name.into()
-    })
+    Ok(if name.contains('/') { std::path::absolute(name)?.into() } else { name.into() })
 }
 
 /// Whether rows whose executable is -1 can be run.
@@ -230,10 +206,7 @@ fn check_python(python: &Path) -> anyhow::Result<()> {
     if python.is_file() || (!python.is_absolute() && is_on_path(python)) {
         return Ok(());
     }
-    bail!(
-        "there is no program {}\nhint: say which Python with --python",
-        python.display()
-    );
+    bail!("there is no program {}\nhint: say which Python with --python", python.display());
 }
 
 fn count(rows: &[Row]) -> anyhow::Result<u32> {

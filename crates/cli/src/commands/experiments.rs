@@ -82,9 +82,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     }
     if work.skipped > 0 && !args.launch.output.quiet {
         let repetitions = are(work.skipped, "repetition");
-        complain(&format!(
-            "{repetitions} done, and skipped; -o runs them again"
-        ));
+        complain(&format!("{repetitions} done, and skipped; -o runs them again"));
     }
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
@@ -151,9 +149,7 @@ fn read(args: &mut ExperimentArgs) -> anyhow::Result<OpenExperiments> {
     if path == Path::new("-") {
         let mut read = String::new();
         let mut input = std::io::stdin().lock();
-        input
-            .read_to_string(&mut read)
-            .context("standard input cannot be read")?;
+        input.read_to_string(&mut read).context("standard input cannot be read")?;
         text = Some(read);
         spec.shown = "standard input".into();
     }
@@ -191,9 +187,7 @@ fn path_of(args: &mut ExperimentArgs) -> anyhow::Result<PathBuf> {
     give_back_files(&mut args.launch.pool.gpus, &mut files)?;
     // `-e NAME FILE`: what follows the names and is a file is meant as one.
     if files.is_empty()
-        && let Some(file) = args
-            .experiments
-            .pop_if(|name| name == "-" || Path::new(name).is_file())
+        && let Some(file) = args.experiments.pop_if(|name| name == "-" || Path::new(name).is_file())
     {
         if args.experiments.is_empty() {
             bail!(

@@ -107,10 +107,9 @@ fn order(
     let given = args.launch.slurm.request.spec();
     let mut written = document.spec();
     written.sbatch.extend(given.sbatch.clone());
-    let mut slurm = order.settings.under_slurm(SlurmSpec {
-        sbatch: written.sbatch.clone(),
-        ..given.over(&written)
-    });
+    let mut slurm = order
+        .settings
+        .under_slurm(SlurmSpec { sbatch: written.sbatch.clone(), ..given.over(&written) });
     if is_copied {
         // Not in the folder with the code, which may not be there yet.
         slurm.folder = slurm.folder.map(std::path::absolute).transpose()?;
@@ -133,9 +132,8 @@ fn order(
 pub fn in_order_of_jobs(open: &OpenExperiments) -> Vec<(u32, u32)> {
     let places = open.spec.places.iter();
     let places = places.flat_map(|&(first, count)| first..first + count);
-    let mut places: Vec<(u32, u32)> = places
-        .map(|place| (open.experiments.at(place).job(), place))
-        .collect();
+    let mut places: Vec<(u32, u32)> =
+        places.map(|place| (open.experiments.at(place).job(), place)).collect();
     places.sort_unstable();
     let mut sorted = Vec::new();
     for (_, place) in places {
@@ -191,11 +189,7 @@ fn door(mut order: Order, open: &OpenExperiments, copy: Option<CodeCopy>) -> Doo
             move_code(task, &copy.from, own.as_deref().unwrap_or(&copy.to));
         }
     });
-    DoorRun {
-        order,
-        source,
-        checks: TaskChecks::default(),
-    }
+    DoorRun { order, source, checks: TaskChecks::default() }
 }
 
 /// Lets a task use the copy of the code: where its command or `PYTHONPATH` names something in
@@ -213,9 +207,8 @@ fn move_code(task: &mut TaskSpec, from: &Path, to: &Path) {
     let Some(python) = std::env::var_os("PYTHONPATH") else {
         return;
     };
-    let folders: Vec<PathBuf> = std::env::split_paths(&python)
-        .map(|folder| moved(&folder).unwrap_or(folder))
-        .collect();
+    let folders: Vec<PathBuf> =
+        std::env::split_paths(&python).map(|folder| moved(&folder).unwrap_or(folder)).collect();
     if let Ok(folders) = std::env::join_paths(folders) {
         let folders = ByteString::from(folders);
         task.env.entry("PYTHONPATH".to_owned()).or_insert(folders);
@@ -249,10 +242,7 @@ fn code_copy(
         Some(source) => std::path::absolute(source)?,
         None => std::env::current_dir()?,
     };
-    let to = match (
-        &document.experiment_copy_dst,
-        &document.experiment_copy_auto_dst,
-    ) {
+    let to = match (&document.experiment_copy_dst, &document.experiment_copy_auto_dst) {
         (Some(to), _) => to.into(),
         (None, Some(parent)) => {
             let now = jiff::Zoned::now().strftime("%Y%m%d%H%M%S").to_string();

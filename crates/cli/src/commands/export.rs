@@ -15,11 +15,7 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
     let reader = Reader::open(&home)?;
     let run = find_run(&reader, args.run.as_deref())?;
     let defaults = reader.run_spec(run.id)?.unwrap_or_default().defaults;
-    let filter = if args.failed {
-        TaskFilter::Failed
-    } else {
-        TaskFilter::All
-    };
+    let filter = if args.failed { TaskFilter::Failed } else { TaskFilter::All };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut printed = FxHashSet::default();
     each_task(&reader, run.id, filter, |listed| {

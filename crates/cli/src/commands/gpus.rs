@@ -62,11 +62,7 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
     print_tables(&mut out, &tables)?;
     for (label, lease, _) in all_held(&devices, &leases) {
         if lease.left.is_some() {
-            writeln!(
-                out,
-                "GPU {label}: {}",
-                lease.describe(&home, &lease.owner.user)
-            )?;
+            writeln!(out, "GPU {label}: {}", lease.describe(&home, &lease.owner.user))?;
         }
     }
     // What was left by a dead run waits for nothing.
@@ -105,9 +101,7 @@ fn restore(home: &Home, devices: &[Device], id: &str) -> anyhow::Result<Exit> {
     if !found {
         anyhow::bail!("GPU {id} was not taken out\nhint: `packhorse gpus` shows which ones were");
     }
-    crate::complain(&format!(
-        "GPU {id} is used again by runs that start from now on"
-    ));
+    crate::complain(&format!("GPU {id} is used again by runs that start from now on"));
     Ok(Exit::Success)
 }
 
@@ -144,12 +138,9 @@ fn all_held<'a>(
     devices: &'a [Device],
     leases: &'a [Lease],
 ) -> impl Iterator<Item = (String, &'a Lease, &'a LeasedDevice)> {
-    let held = leases
-        .iter()
-        .flat_map(|lease| lease.held.iter().map(move |held| (lease, held)));
-    let mut held: Vec<_> = held
-        .map(|(lease, held)| (label(devices, &held.device), lease, held))
-        .collect();
+    let held = leases.iter().flat_map(|lease| lease.held.iter().map(move |held| (lease, held)));
+    let mut held: Vec<_> =
+        held.map(|(lease, held)| (label(devices, &held.device), lease, held)).collect();
     held.sort_by(|one, other| (one.0.len(), &one.0).cmp(&(other.0.len(), &other.0)));
     held.into_iter()
 }
@@ -160,9 +151,7 @@ fn held<'a>(
     leases: &'a [Lease],
 ) -> impl Iterator<Item = (&'a Lease, &'a LeasedDevice)> {
     let keys = keys(device);
-    let held = leases
-        .iter()
-        .flat_map(|lease| lease.held.iter().map(move |held| (lease, held)));
+    let held = leases.iter().flat_map(|lease| lease.held.iter().map(move |held| (lease, held)));
     held.filter(move |(_, held)| keys.contains(&&*held.device))
 }
 
@@ -197,11 +186,7 @@ fn holder_table(devices: &[Device], leases: &[Lease]) -> Table {
     let header = "GPU  RUN  USER  PID  TASKS  SHARE  TAKEN  STARTED AS";
     let mut table = table(header, &[1, 3, 4, 5, 6]);
     for (label, lease, held) in all_held(devices, leases) {
-        let share = if held.whole {
-            "alone".to_owned()
-        } else {
-            held.share.to_string()
-        };
+        let share = if held.whole { "alone".to_owned() } else { held.share.to_string() };
         table.add_row([
             label,
             or_dash(lease.owner.run),

@@ -60,9 +60,7 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
     }
     if skipped > 0 && !args.launch.output.quiet {
         let tests = are(skipped, "test");
-        complain(&format!(
-            "{tests} done, and skipped; --force runs them again"
-        ));
+        complain(&format!("{tests} done, and skipped; --force runs them again"));
     }
     open.spec.places = work.run;
     if !args.dry_run {
@@ -73,12 +71,7 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
         let how = ClusterLaunch::new(&args.launch, args.dry_run);
         let (spec, grid) = (&open.spec, &open.grid);
         return launch(door, how, |shown| {
-            Ok(SchedulerLog::beside(
-                shown,
-                spec,
-                grid,
-                each(&work.skipped),
-            )?)
+            Ok(SchedulerLog::beside(shown, spec, grid, each(&work.skipped))?)
         });
     }
     let shown = observer(&args.launch.output, door.order.spec.output, false);
@@ -132,12 +125,7 @@ fn read(args: &mut GridArgs) -> anyhow::Result<OpenGrid> {
     Ok(OpenGrid {
         path,
         grid: Rc::new(grid),
-        spec: GridSpec {
-            language,
-            text,
-            command,
-            places: Vec::new(),
-        },
+        spec: GridSpec { language, text, command, places: Vec::new() },
         selection,
     })
 }
@@ -167,17 +155,10 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
             open.path.display()
         );
     }
-    let file = PoolSpec {
-        gpus: open.grid.scheduler().gpus.clone(),
-        ..PoolSpec::default()
-    };
+    let file = PoolSpec { gpus: open.grid.scheduler().gpus.clone(), ..PoolSpec::default() };
     let file = with_workers(file);
     let task = args.launch.task.spec().over(open.grid.task());
-    let order = Order::with(
-        args.launch.pool().over(&file),
-        task,
-        args.launch.output.mode(),
-    )?;
+    let order = Order::with(args.launch.pool().over(&file), task, args.launch.output.mode())?;
     let mut order = order.on_slurm(&args.launch)?;
     order.spec.keeps_results = !is_forced(open, args);
     let pool = &order.spec.pool;
@@ -256,9 +237,7 @@ pub fn count(places: &[(u32, u32)]) -> u64 {
 
 /// Each place of several in a row.
 fn each(places: &[(u32, u32)]) -> impl Iterator<Item = u32> {
-    places
-        .iter()
-        .flat_map(|&(first, count)| first..first + count)
+    places.iter().flat_map(|&(first, count)| first..first + count)
 }
 
 /// `3 tests are`

@@ -45,14 +45,8 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         writeln!(std::io::stdout(), "{}", logs.log(attempt).path().display())?;
         return Ok(Exit::Success);
     }
-    let mut printer = Printer {
-        logs,
-        attempt,
-        wanted,
-        reader: None,
-        buffer: vec![0; 64 * 1024],
-        printed: false,
-    };
+    let mut printer =
+        Printer { logs, attempt, wanted, reader: None, buffer: vec![0; 64 * 1024], printed: false };
     if args.follow {
         let go_on = args.attempt.is_none();
         if on_cluster {
@@ -184,9 +178,7 @@ fn follow(
         if writers.is_empty() && printer.logs.output == OutputMode::File {
             writers = processes_of_attempt(id, printer.attempt, &home.id()?);
         }
-        let (task, attempts) = reader
-            .task(id)?
-            .context("the task is gone from the store")?;
+        let (task, attempts) = reader.task(id)?.context("the task is gone from the store")?;
         let over = writers.is_empty() || task.outcome.is_some();
         // The log's folder is made with it: until then, the nearest that is there has news.
         let log = printer.logs.log(printer.attempt);
@@ -223,9 +215,7 @@ fn follow_on_cluster(
         // Whoever follows the run does it already.
         let _ = refresh(home, id.run, AskSlurm::No);
         let on_cluster = reader.is_on_cluster(id.run)?;
-        let (task, attempts) = reader
-            .task(id)?
-            .context("the task is gone from the store")?;
+        let (task, attempts) = reader.task(id)?.context("the task is gone from the store")?;
         let has_news = printer.print()?;
         if go_on && attempts.iter().any(|other| other.attempt > printer.attempt) {
             printer.attempt += 1;
@@ -239,11 +229,7 @@ fn follow_on_cluster(
         if is_over || (has_ended && !go_on) {
             return Ok(());
         }
-        pause = if has_news {
-            LEAST_PAUSE
-        } else {
-            (pause * 2).clamp(LEAST_PAUSE, LONGEST_PAUSE)
-        };
+        pause = if has_news { LEAST_PAUSE } else { (pause * 2).clamp(LEAST_PAUSE, LONGEST_PAUSE) };
         packhorse_slurm::pause(pause);
     }
 }
@@ -261,10 +247,7 @@ fn process_of(home: &Home, run: &StoredRun) -> Option<OwnedFd> {
 }
 
 /// How long after it was written a commit is seen by others at the latest.
-const SETTLED: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+const SETTLED: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Waits for news, and says whether there were any.
 ///

@@ -32,9 +32,6 @@ impl Mistakes {
             return Ok(());
         }
         self.tell_rest();
-        bail!(
-            "{consequence} because of {}",
-            wording::count(self.0, "mistake")
-        );
+        bail!("{consequence} because of {}", wording::count(self.0, "mistake"));
     }
 }

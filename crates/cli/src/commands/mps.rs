@@ -61,11 +61,7 @@ fn find(config: &GpuConfig, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
     let gpus: Vec<Gpu> = chosen
         .filter_map(|device| {
             let uuid = device.uuid.clone()?;
-            Some(Gpu {
-                index: device.index,
-                folder: DaemonFolder::new(home.path(), &uuid),
-                uuid,
-            })
+            Some(Gpu { index: device.index, folder: DaemonFolder::new(home.path(), &uuid), uuid })
         })
         .collect();
     if gpus.is_empty() {
@@ -182,11 +178,7 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
             wording::or_dash(status.pid),
             owner(daemon).to_owned(),
             wording::or_dash(status.threads),
-            if servers.is_empty() {
-                "none yet".to_owned()
-            } else {
-                servers.join("; ")
-            },
+            if servers.is_empty() { "none yet".to_owned() } else { servers.join("; ") },
         ]);
     }
     print_table(&mut out, &shown)?;

@@ -35,19 +35,10 @@ pub fn node(verb: NodeVerb) -> anyhow::Result<Exit> {
             packhorse_node::serve(&config.config, &server, &program()?)?;
             Ok(Exit::Success)
         }
-        NodeVerb::Enter {
-            uid,
-            gid,
-            cgroup,
-            words,
-        } => Err(packhorse_node::enter((uid, gid), cgroup.as_deref(), &words).into()),
-        NodeVerb::Daemon {
-            task,
-            control,
-            patience,
-            folder,
-            devices,
-        } => {
+        NodeVerb::Enter { uid, gid, cgroup, words } => {
+            Err(packhorse_node::enter((uid, gid), cgroup.as_deref(), &words).into())
+        }
+        NodeVerb::Daemon { task, control, patience, folder, devices } => {
             let task = match task {
                 DaemonTask::Start => ServerTask::Start,
                 DaemonTask::End => ServerTask::End,
@@ -116,9 +107,8 @@ fn caught(what: &str, act: impl FnOnce() -> anyhow::Result<()>) -> Result<(), St
 
 fn check(config: &Path, node: Option<&str>) -> anyhow::Result<Exit> {
     let devices = devices_here().into_iter();
-    let minors: Vec<(String, u32)> = devices
-        .filter_map(|device| device.uuid.zip(device.minor))
-        .collect();
+    let minors: Vec<(String, u32)> =
+        devices.filter_map(|device| device.uuid.zip(device.minor)).collect();
     let points = packhorse_node::check(config, node, &minors);
     let mut out = io::stdout().lock();
     let mut exit = Exit::Success;
@@ -152,17 +142,11 @@ fn show(status: &NodeStatus) -> io::Result<()> {
     let out = &mut io::stdout().lock();
     let (node, mode, per_gpu) = (&status.node, status.mode, status.per_gpu);
     writeln!(out, "node {node}, mode {mode}, mps:{per_gpu} per GPU\n")?;
-    let mut gpus = table(
-        "gpu  used  left  job  user  mps  threads  memory  for",
-        &[1, 2, 3, 5, 6, 7, 8],
-    );
+    let mut gpus =
+        table("gpu  used  left  job  user  mps  threads  memory  for", &[1, 2, 3, 5, 6, 7, 8]);
     let limit = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     for gpu in &status.gpus {
-        let mut first = [
-            gpu.index.to_string(),
-            gpu.used.to_string(),
-            gpu.free.to_string(),
-        ];
+        let mut first = [gpu.index.to_string(), gpu.used.to_string(), gpu.free.to_string()];
         if gpu.jobs.is_empty() {
             gpus.add_row(first.iter());
         }
@@ -210,9 +194,7 @@ fn show(status: &NodeStatus) -> io::Result<()> {
 
 fn install(args: InstallArgs) -> anyhow::Result<Exit> {
     let scontrol = args.scontrol.clone().or_else(Slurm::find);
-    let conf = scontrol
-        .as_ref()
-        .and_then(|scontrol| SlurmConf::ask(&Slurm::new(scontrol)));
+    let conf = scontrol.as_ref().and_then(|scontrol| SlurmConf::ask(&Slurm::new(scontrol)));
     let node = args.node.or_else(called);
     let mode = args.mode.map(|mode| match mode {
         ModeArg::Choose => Mode::Choose,
@@ -244,11 +226,7 @@ fn devices_here() -> Vec<Device> {
         let devices = ask_driver(&settings.gpu_config(), &mut complain, |config| {
             let driver = Driver::detect(config)?;
             let is_nvidia = driver.vendor() == Some(Vendor::Nvidia);
-            Ok::<_, GpuError>(if is_nvidia {
-                driver.devices()?
-            } else {
-                Vec::new()
-            })
+            Ok::<_, GpuError>(if is_nvidia { driver.devices()? } else { Vec::new() })
         });
         Ok(devices??)
     });
@@ -283,11 +261,7 @@ fn gpus_here() -> Vec<GpuConfigEntry> {
     } else {
         files
     };
-    let entry = |file| GpuConfigEntry {
-        file,
-        uuid: None,
-        memory: None,
-    };
+    let entry = |file| GpuConfigEntry { file, uuid: None, memory: None };
     files.into_iter().map(entry).collect()
 }
 
@@ -343,9 +317,6 @@ fn print(installation: &Installation, is_dry: bool) -> anyhow::Result<()> {
             writeln!(out, "{line}")?;
         }
     }
-    writeln!(
-        out,
-        "\nThen `scontrol reconfigure`, restart slurmd, and `packhorse node check`."
-    )?;
+    writeln!(out, "\nThen `scontrol reconfigure`, restart slurmd, and `packhorse node check`.")?;
     Ok(())
 }

@@ -132,9 +132,6 @@ fn forget(home: &Home, args: &PeaksArgs, found: &[LearnedSignature]) -> anyhow::
     if args.json {
         return print_json(&json!({ "forgotten": gone }));
     }
-    complain(&format!(
-        "forgot {}",
-        wording::count(gone as u64, "measurement")
-    ));
+    complain(&format!("forgot {}", wording::count(gone as u64, "measurement")));
     Ok(Exit::Success)
 }

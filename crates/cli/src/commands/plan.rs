@@ -147,22 +147,10 @@ fn plan_settings(
         );
     };
     match Cli::read(&["packhorse".into(), door.into()])?.command {
-        Verb::Grid(args) => plan_grid(
-            GridArgs {
-                file: Some(file),
-                launch,
-                ..args
-            },
-            imagined,
-        ),
-        Verb::Exp(args) => plan_experiments(
-            ExperimentArgs {
-                file: Some(file),
-                launch,
-                ..*args
-            },
-            imagined,
-        ),
+        Verb::Grid(args) => plan_grid(GridArgs { file: Some(file), launch, ..args }, imagined),
+        Verb::Exp(args) => {
+            plan_experiments(ExperimentArgs { file: Some(file), launch, ..*args }, imagined)
+        }
         _ => bail!("`packhorse {door}` is not understood"),
     }
 }
@@ -201,11 +189,7 @@ fn plan_door(
     }
     let (spec, settings) = (&door.order.spec, &door.order.settings);
     let home = Home::locate()?;
-    let reader = home
-        .db()
-        .exists()
-        .then(|| Reader::open(&home))
-        .transpose()?;
+    let reader = home.db().exists().then(|| Reader::open(&home)).transpose()?;
     let count = match launch.pool.gpus.as_slice() {
         // No GPU at all is not meant, so that is the one with this number.
         [number] => number.parse::<usize>().ok().filter(|count| *count > 0),
@@ -217,14 +201,7 @@ fn plan_door(
     let mut now = DevicesNow::default();
     if !imagines_all {
         let reader = reader.as_ref();
-        now = DevicesNow::look(
-            spec,
-            &mut devices,
-            counts_memory,
-            reader,
-            settings,
-            &mut complain,
-        )?;
+        now = DevicesNow::look(spec, &mut devices, counts_memory, reader, settings, &mut complain)?;
     }
     for (device, reason) in &now.left_out {
         let name = device_name(&devices, *device);
@@ -234,27 +211,19 @@ fn plan_door(
         let is_used = |device| now.left_out.iter().all(|(out, _)| *out != device);
         let held = std::mem::take(&mut now.outside).into_iter();
         let held = held.filter(|(device, _)| is_used(*device));
-        now.outside = (0..)
-            .map(DeviceId)
-            .zip(held.map(|(_, held)| held))
-            .collect();
+        now.outside = (0..).map(DeviceId).zip(held.map(|(_, held)| held)).collect();
         devices.retain(is_used);
         now.left_out.clear();
         now.outside.truncate(count);
         devices.resize(count);
     }
-    let words: Vec<String> = tasks
-        .iter()
-        .map(|(task, _)| wording::command(&task.command).into_owned())
-        .collect();
+    let words: Vec<String> =
+        tasks.iter().map(|(task, _)| wording::command(&task.command).into_owned()).collect();
     let (reader, run) = (reader.as_ref(), RunId(1));
     let submissions = plan_submissions(&devices, spec, reader, run, tasks, &mut complain)?;
     let tasks = submissions
         .into_iter()
-        .map(|submission| PlanTask {
-            lasts: submission.expected,
-            submission,
-        })
+        .map(|submission| PlanTask { lasts: submission.expected, submission })
         .collect();
     let start = PlanStart {
         assume: imagined.assume,
@@ -287,15 +256,9 @@ fn find(
     if count > MOST_GPUS {
         bail!("a plan is for 1 to {MOST_GPUS} GPUs, not for {count}");
     }
-    let here = PoolSpec {
-        gpus: Vec::new(),
-        ..pool.clone()
-    };
+    let here = PoolSpec { gpus: Vec::new(), ..pool.clone() };
     // Without a driver there are none here, and any are as good.
-    let unmeasured = TaskSpec {
-        vram: None,
-        ..task.clone()
-    };
+    let unmeasured = TaskSpec { vram: None, ..task.clone() };
     match find(&here, &unmeasured) {
         Ok(found) if found.info.iter().any(|info| info.memory > Bytes(0)) => {
             return Ok((found, false));
@@ -325,10 +288,7 @@ fn find(
 
 fn device_name(devices: &Devices, device: DeviceId) -> String {
     let unit = devices.units.get(device.0 as usize);
-    unit.map_or_else(
-        || "machine".to_owned(),
-        |unit| format!("GPU {}", unit.label),
-    )
+    unit.map_or_else(|| "machine".to_owned(), |unit| format!("GPU {}", unit.label))
 }
 
 fn show(plan: &Plan, devices: &Devices) -> anyhow::Result<Exit> {
@@ -336,11 +296,7 @@ fn show(plan: &Plan, devices: &Devices) -> anyhow::Result<Exit> {
     let chart = Gantt {
         plan,
         width,
-        glyphs: if terminal::has_unicode() {
-            Glyphs::UNICODE
-        } else {
-            Glyphs::ASCII
-        },
+        glyphs: if terminal::has_unicode() { Glyphs::UNICODE } else { Glyphs::ASCII },
         device_name: &|device| device_name(devices, device),
         task_name: &|task: TaskId| task.number.to_string(),
     };
@@ -376,11 +332,7 @@ fn waits(plan: &Plan) -> Option<(TaskId, &str)> {
 }
 
 fn exit(plan: &Plan) -> Exit {
-    if plan.refused.is_empty() {
-        Exit::Success
-    } else {
-        Exit::TasksFailed
-    }
+    if plan.refused.is_empty() { Exit::Success } else { Exit::TasksFailed }
 }
 
 fn show_json(plan: &Plan, devices: &Devices, words: &[String]) -> anyhow::Result<Exit> {

@@ -28,11 +28,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
     order.spec.defaults.gpus = None;
     order.spec.defaults.probe = None;
     let source = Box::new(one_command(args.command));
-    let mut reporter = Measuring {
-        inner: Plain::new(true),
-        seen: None,
-        finished: None,
-    };
+    let mut reporter = Measuring { inner: Plain::new(true), seen: None, finished: None };
     let launch = order.prepare()?;
     let summary = launch.start(source, &mut reporter, &mut complain)?;
     let (seen, finished) = (reporter.seen, reporter.finished.as_ref());

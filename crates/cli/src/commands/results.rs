@@ -111,10 +111,7 @@ fn flattened(params: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
 
 /// A test for programs.
 fn as_json(test: &TestResult) -> Value {
-    let folder = test
-        .folder
-        .clone()
-        .map(|it| ByteString::from(it.into_os_string()));
+    let folder = test.folder.clone().map(|it| ByteString::from(it.into_os_string()));
     let metrics = test.metrics.iter().map(|(name, summary)| {
         let mut value = json!(summary);
         value["best"] = match which_is_best(name) {

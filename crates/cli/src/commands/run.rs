@@ -92,11 +92,7 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
     } else {
         Box::new(one_command(std::mem::take(&mut args.command)))
     };
-    let door = DoorRun {
-        order,
-        source,
-        checks,
-    };
+    let door = DoorRun { order, source, checks };
     Ok((door, typed))
 }
 

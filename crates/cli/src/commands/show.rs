@@ -43,11 +43,7 @@ fn one_run(
     args: &ShowArgs,
 ) -> anyhow::Result<()> {
     let run = find_run(reader, text)?;
-    let select = if args.failed {
-        TaskFilter::Failed
-    } else {
-        TaskFilter::All
-    };
+    let select = if args.failed { TaskFilter::Failed } else { TaskFilter::All };
     if args.json {
         writeln!(out, "{}", ls::as_json(&run))?;
         return each_task(reader, run.id, select, |listed| {
@@ -67,16 +63,8 @@ fn one_run(
 fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
     let counts = &run.counts;
     writeln!(out, "run {}  {}", run.id, ls::state(run.state))?;
-    let name = if ls::is_original(run) {
-        ""
-    } else {
-        "packhorse "
-    };
-    writeln!(
-        out,
-        "  command  {name}{}",
-        wording::name(ls::command_line(run))
-    )?;
+    let name = if ls::is_original(run) { "" } else { "packhorse " };
+    writeln!(out, "  command  {name}{}", wording::name(ls::command_line(run)))?;
     writeln!(out, "  folder   {}", folder(&run.cwd))?;
     let took = ls::took(run).map(wording::duration);
     let took = took.map(|took| match run.ended {
@@ -199,26 +187,18 @@ fn one_task(
     id: TaskId,
     json: bool,
 ) -> anyhow::Result<()> {
-    let run = reader
-        .run(id.run)?
-        .with_context(|| format!("there is no run {}", id.run))?;
-    let (task, attempts) = reader
-        .task(id)?
-        .with_context(|| format!("run {} has no task {}", id.run, id.number))?;
+    let run = reader.run(id.run)?.with_context(|| format!("there is no run {}", id.run))?;
+    let (task, attempts) =
+        reader.task(id)?.with_context(|| format!("run {} has no task {}", id.run, id.number))?;
     let logs = LogFolder::of(home, reader, &run, &task)?;
-    let listed = ListedTask {
-        last: attempts.last().cloned(),
-        task,
-    };
+    let listed = ListedTask { last: attempts.last().cloned(), task };
     if json {
         let mut value = as_json(&listed, run.state, &last_metrics(reader, &listed)?);
         let tries = attempts.iter().map(|attempt| {
             let log = logs.log(attempt.attempt);
             let mut value = attempt_json(attempt);
             let path = log.path();
-            let log = path
-                .exists()
-                .then(|| ByteString::from(path.as_os_str().to_owned()));
+            let log = path.exists().then(|| ByteString::from(path.as_os_str().to_owned()));
             value["log"] = json!(log);
             value["metrics"] = json!(reader.metrics(id, attempt.attempt)?);
             Ok(value)
@@ -227,11 +207,7 @@ fn one_task(
         return Ok(writeln!(out, "{value}")?);
     }
     let task = &listed.task;
-    writeln!(
-        out,
-        "task {id}  {}",
-        status(task, listed.last.as_ref(), run.state)
-    )?;
+    writeln!(out, "task {id}  {}", status(task, listed.last.as_ref(), run.state))?;
     if let Some(name) = &task.spec.name {
         writeln!(out, "  name     {name}")?;
     }
@@ -250,9 +226,8 @@ fn one_task(
             0 => writeln!(out, "  probe")?,
             number => writeln!(out, "  attempt {number}")?,
         }
-        let outcome = attempt
-            .outcome
-            .map_or_else(|| "running".to_owned(), |outcome| outcome.to_string());
+        let outcome =
+            attempt.outcome.map_or_else(|| "running".to_owned(), |outcome| outcome.to_string());
         let took = took(attempt).map(|took| format!(" after {}", wording::duration(took)));
         let log = logs.log(attempt.attempt);
         let log = log.path();

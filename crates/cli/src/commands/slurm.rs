@@ -106,13 +106,8 @@ pub fn launch(
         Some(folder) => folder,
         None => std::env::current_dir()?,
     };
-    let prepared = ClusterRun {
-        spec,
-        source: door.source,
-        cut: how.cut,
-        folder,
-    }
-    .prepare(&mut complain);
+    let prepared =
+        ClusterRun { spec, source: door.source, cut: how.cut, folder }.prepare(&mut complain);
     let mut prepared = match prepared {
         Err(SlurmError::NoTasks) => {
             complain("warning: there were no commands in the input");
@@ -139,15 +134,7 @@ pub fn launch(
         before(&prepared.script()?)?;
     }
     let (submitted, lock, _signals) = prepared.submit()?;
-    told(
-        &submitted,
-        lock,
-        how.wait,
-        how.end_with,
-        how.output,
-        Attached::Submitted,
-        beside,
-    )
+    told(&submitted, lock, how.wait, how.end_with, how.output, Attached::Submitted, beside)
 }
 
 /// Says what was submitted, or follows it.
@@ -164,13 +151,7 @@ fn told(
         let mut shown = beside(observer(output, None, false))?;
         return follow_run(&Home::locate()?, lock, attached, end_with, &mut *shown);
     }
-    let Submitted {
-        run,
-        jobs,
-        elements,
-        tasks,
-        folder,
-    } = submitted;
+    let Submitted { run, jobs, elements, tasks, folder } = submitted;
     let mut out = std::io::stdout().lock();
     if output.json {
         let folder = ByteString::from(folder.clone().into_os_string());
@@ -247,12 +228,7 @@ fn beside_of(spec: &RunSpec, shown: Box<dyn Observer>) -> anyhow::Result<Box<dyn
         "the run's grid",
         crate::terminal::colour(),
     )?;
-    Ok(SchedulerLog::beside(
-        shown,
-        grid,
-        &std::rc::Rc::new(read),
-        std::iter::empty(),
-    )?)
+    Ok(SchedulerLog::beside(shown, grid, &std::rc::Rc::new(read), std::iter::empty())?)
 }
 
 fn follow_run(
@@ -305,11 +281,7 @@ pub fn cancel_run(home: &Home, run: RunId) -> anyhow::Result<Exit> {
 
 /// `packhorse slurm resume`
 fn resume(home: &Home, run: RunId, args: &SlurmResumeArgs) -> anyhow::Result<Exit> {
-    let which = if args.failed {
-        WhichTasks::Failed
-    } else {
-        WhichTasks::Unfinished
-    };
+    let which = if args.failed { WhichTasks::Failed } else { WhichTasks::Unfinished };
     let mut changes = args.request.spec();
     // It stays where it is.
     changes.folder = None;
@@ -329,24 +301,12 @@ pub fn resume_run(
         Again::Nothing(stored) => {
             say_nothing_to_do(&stored, which);
             let failed = which == WhichTasks::Unfinished && stored.counts.failed > 0;
-            Ok(if failed {
-                Exit::TasksFailed
-            } else {
-                Exit::Success
-            })
+            Ok(if failed { Exit::TasksFailed } else { Exit::Success })
         }
         Again::Submitted(submitted, lock, _signals) => {
             let spec = Reader::open(home)?.run_spec(run)?.unwrap_or_default();
             let beside = |shown| beside_of(&spec, shown);
-            told(
-                &submitted,
-                lock,
-                wait,
-                None,
-                output,
-                Attached::Later,
-                beside,
-            )
+            told(&submitted, lock, wait, None, output, Attached::Later, beside)
         }
     }
 }
@@ -357,9 +317,7 @@ pub fn refresh_shown(home: &Home, what: Option<&str>) -> anyhow::Result<()> {
     let reader = Reader::open(home)?;
     let run = match what.and_then(|what| what.split_once('.')) {
         Some((run, _)) => run.parse().ok(),
-        None => packhorse_session::find_run(&reader, what)
-            .ok()
-            .map(|run| run.id),
+        None => packhorse_session::find_run(&reader, what).ok().map(|run| run.id),
     };
     if let Some(run) = run
         && reader.is_on_cluster(run)?

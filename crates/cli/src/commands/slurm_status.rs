@@ -70,9 +70,7 @@ pub fn status(run: Option<&str>, json: bool) -> anyhow::Result<Exit> {
     }
     drop(out);
     if view.is_over && counts.unfinished() > 0 {
-        complain(&format!(
-            "hint: `packhorse slurm resume {run}` submits what is left"
-        ));
+        complain(&format!("hint: `packhorse slurm resume {run}` submits what is left"));
     }
     Ok(Exit::Success)
 }

@@ -37,17 +37,10 @@ pub fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         named => find_run(&reader, named)?,
     };
     let run = stored.id;
-    if reader
-        .run_spec(run)?
-        .is_some_and(|spec| spec.slurm.is_some())
-    {
+    if reader.run_spec(run)?.is_some_and(|spec| spec.slurm.is_some()) {
         return cancel_run(&home, run);
     }
-    let how = if args.now {
-        StopMode::Kill
-    } else {
-        StopMode::Terminate
-    };
+    let how = if args.now { StopMode::Kill } else { StopMode::Terminate };
     let stopped = stop_run(&home, run, how).map_err(|error| match error {
         // What it was asked holds, once it goes on.
         SessionError::Io(error) => silent(&stored, &error),

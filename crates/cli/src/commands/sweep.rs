@@ -82,11 +82,7 @@ pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
 pub fn open_sweep(args: &SweepArgs, spec: SweepSpec, sweep: Sweep) -> anyhow::Result<DoorRun> {
     let mut order = Order::new(&args.launch)?;
     order.spec.source = SourceSpec::Sweep(spec);
-    Ok(DoorRun {
-        order,
-        source: sweep_source(sweep, 0)?,
-        checks: TaskChecks::default(),
-    })
+    Ok(DoorRun { order, source: sweep_source(sweep, 0)?, checks: TaskChecks::default() })
 }
 
 /// `-p lr 0.1 0.01`: the name, then the values.

@@ -29,15 +29,9 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
         writeln!(out, "task {id} is over: {outcome}")?;
         return Ok(Exit::Success);
     }
-    if reader
-        .run_spec(run.id)?
-        .is_some_and(|spec| spec.slurm.is_some())
-    {
-        let why = if reader.is_on_cluster(run.id)? {
-            view(&home, run.id)?.why_waiting()
-        } else {
-            None
-        };
+    if reader.run_spec(run.id)?.is_some_and(|spec| spec.slurm.is_some()) {
+        let why =
+            if reader.is_on_cluster(run.id)? { view(&home, run.id)?.why_waiting() } else { None };
         match why {
             Some(why) => writeln!(out, "task {id} waits: {why}")?,
             None => writeln!(
@@ -51,10 +45,7 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
     if running {
         let answer = ask_why(&home.run_dir(id.run), id).map_err(|error| silent(&run, &error))?;
         if answer.starts_with("there is no task") {
-            bail!(
-                "{answer}\nhint: `packhorse show {}` lists the tasks",
-                run.id
-            );
+            bail!("{answer}\nhint: `packhorse show {}` lists the tasks", run.id);
         }
         writeln!(out, "{}", wording::message(answer))?;
     } else {

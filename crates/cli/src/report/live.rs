@@ -214,11 +214,8 @@ impl Live {
         let percent = (tally.complete && tally.known > 0)
             .then(|| tally.done().min(tally.known) * 100 / tally.known);
         let fits = |from: &SummaryPart| {
-            let bar = if percent.is_some() && SummaryPart::Bar >= *from {
-                *BAR.start() + 1
-            } else {
-                0
-            };
+            let bar =
+                if percent.is_some() && SummaryPart::Bar >= *from { *BAR.start() + 1 } else { 0 };
             bar + self.summary_text(now, percent, *from).width() <= room
         };
         let from = SummaryPart::ALL.into_iter().find(fits);
@@ -231,11 +228,7 @@ impl Live {
             let full = usize::try_from(percent).unwrap_or(0) * columns / 100;
             text = format!(" {}{}{text}", "━".repeat(full), "─".repeat(columns - full));
         }
-        let colour = if tally.failed > 0 {
-            self.palette.bad
-        } else {
-            self.palette.good
-        };
+        let colour = if tally.failed > 0 { self.palette.bad } else { self.palette.good };
         Styled::new(&text, room, colour)
     }
 
@@ -299,14 +292,8 @@ enum SummaryPart {
 }
 
 impl SummaryPart {
-    const ALL: [Self; 6] = [
-        Self::Rate,
-        Self::Bar,
-        Self::Waiting,
-        Self::Run,
-        Self::Elapsed,
-        Self::End,
-    ];
+    const ALL: [Self; 6] =
+        [Self::Rate, Self::Bar, Self::Waiting, Self::Run, Self::Elapsed, Self::End];
 }
 
 /// How many columns the bar may have.
@@ -332,13 +319,7 @@ impl Observer for Live {
                 self.run = Some(*run);
                 self.devices = places(None, gpus).to_vec();
             }
-            EventKind::Started {
-                task,
-                attempt,
-                command,
-                gpus,
-                node,
-            } => {
+            EventKind::Started { task, attempt, command, gpus, node } => {
                 let places = places(node.as_deref(), gpus);
                 for place in places.iter() {
                     // What a cluster has is known when something runs there.
@@ -444,9 +425,6 @@ impl Styled {
     /// At most so many columns of the text.
     fn new(text: &str, room: usize, colour: &str) -> Self {
         let text = wording::clipped(text, room);
-        Self {
-            text: paint(&text, colour),
-            width: text.width(),
-        }
+        Self { text: paint(&text, colour), width: text.width() }
     }
 }

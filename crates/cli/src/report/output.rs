@@ -65,13 +65,7 @@ impl OutputGate {
              the log has everything: packhorse logs {task}",
             what.join(" and ")
         );
-        Some(Event {
-            time: event.time,
-            kind: EventKind::Warning {
-                task: Some(task),
-                message,
-            },
-        })
+        Some(Event { time: event.time, kind: EventKind::Warning { task: Some(task), message } })
     }
 }
 
@@ -84,16 +78,9 @@ mod tests {
     #[test]
     fn where_lines_are_left_out_there_is_a_warning_with_their_number() {
         let task = TaskId::new(RunId(1), 1);
-        let event = |kind| Event {
-            time: Timestamp(0),
-            kind,
-        };
+        let event = |kind| Event { time: Timestamp(0), kind };
         let line = |text: &str| {
-            event(EventKind::Output {
-                task,
-                stream: Stream::Stdout,
-                line: text.to_owned(),
-            })
+            event(EventKind::Output { task, stream: Stream::Stdout, line: text.to_owned() })
         };
         let metrics = event(EventKind::Metrics {
             task,

@@ -35,12 +35,7 @@ enum Idle {
 impl Plain {
     /// Writes to standard output; only what went wrong if `quiet`.
     pub fn new(quiet: bool) -> Self {
-        Self {
-            sink: Sink::stdout(),
-            tally: Tally::new(Instant::now()),
-            quiet,
-            idle: Idle::No,
-        }
+        Self { sink: Sink::stdout(), tally: Tally::new(Instant::now()), quiet, idle: Idle::No }
     }
 }
 
@@ -115,13 +110,7 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
 fn text_of(event: &Event) -> Option<(Weight, String)> {
     use Weight::{Important, Ordinary};
     Some(match &event.kind {
-        EventKind::RunStarted {
-            run,
-            gpus,
-            slots,
-            resumed,
-            jobs,
-        } => {
+        EventKind::RunStarted { run, gpus, slots, resumed, jobs } => {
             let numbers: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             let place = match (slots, jobs.as_slice()) {
                 (Some(slots), _) => format!("{} at a time", wording::count(*slots, "task")),
@@ -132,13 +121,7 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
             let verb = if *resumed { "resumed" } else { "started" };
             (Ordinary, format!("run {run} {verb}, {place}"))
         }
-        EventKind::Started {
-            task,
-            attempt,
-            command,
-            gpus,
-            node,
-        } => {
+        EventKind::Started { task, attempt, command, gpus, node } => {
             let again = wording::attempt(*attempt);
             let place = wording::place(node.as_deref(), gpus);
             let place = place.map_or_else(String::new, |place| format!(" on {place}"));
@@ -146,13 +129,7 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
             let command = wording::clipped(&command, LONGEST_COMMAND);
             (Ordinary, format!("{task} started{place}{again}: {command}"))
         }
-        EventKind::Retrying {
-            task,
-            attempt,
-            outcome,
-            note,
-            left,
-        } => {
+        EventKind::Retrying { task, attempt, outcome, note, left } => {
             if let Some(note) = note {
                 let what = match attempt {
                     0 => "probe".to_owned(),
@@ -164,10 +141,7 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
                 0 => "trying a last time".to_owned(),
                 more => format!("trying again, {more} more after that"),
             };
-            (
-                Important,
-                format!("{task} attempt {attempt} failed: {outcome}; {left}"),
-            )
+            (Important, format!("{task} attempt {attempt} failed: {outcome}; {left}"))
         }
         EventKind::Finished(finished) => {
             let task = finished.task;
@@ -262,9 +236,7 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         let others = [(unlisted, "more"), (earlier, "from before")];
         for (many, which) in others.into_iter().filter(|&(many, _)| many > 0) {
             let and = if lines.len() > 1 { "and " } else { "" };
-            lines.push(format!(
-                "  {and}{many} {which} (packhorse show {run} --failed)"
-            ));
+            lines.push(format!("  {and}{many} {which} (packhorse show {run} --failed)"));
         }
     }
     let mut counts = format!("{} succeeded", summary.succeeded);
@@ -292,9 +264,7 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         let logs = logged.map_or_else(String::new, |TaskResult { task, .. }| {
             format!("`packhorse logs {task}` shows what a task wrote, ")
         });
-        lines.push(format!(
-            "hint: {logs}`packhorse retry {run}` runs the failed ones again"
-        ));
+        lines.push(format!("hint: {logs}`packhorse retry {run}` runs the failed ones again"));
     }
     if summary.left > 0 && summary.stored {
         lines.push(format!("hint: `packhorse resume {run}` runs the rest"));

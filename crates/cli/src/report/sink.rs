@@ -116,11 +116,7 @@ impl Sink {
         event: &'a Event,
         coming: usize,
     ) -> impl Iterator<Item = Cow<'a, Event>> + use<'a> {
-        let most = if self.full {
-            MOST_OUTPUT / 2
-        } else {
-            MOST_OUTPUT
-        };
+        let most = if self.full { MOST_OUTPUT / 2 } else { MOST_OUTPUT };
         self.full = self.unread() + coming > most;
         let room = if self.full { Room::None } else { Room::Enough };
         self.gate.pass(event, room)
@@ -219,11 +215,7 @@ impl Courier {
                     theirs.fetch_sub(bytes.len(), Ordering::Relaxed);
                 }
             })?;
-        Ok(Self {
-            sender,
-            thread,
-            unread,
-        })
+        Ok(Self { sender, thread, unread })
     }
 
     fn take(&self, bytes: &[u8]) -> io::Result<()> {

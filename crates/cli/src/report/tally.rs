@@ -32,9 +32,7 @@ impl Tally {
 
     pub fn event(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::Known {
-                tasks, complete, ..
-            } => {
+            EventKind::Known { tasks, complete, .. } => {
                 self.known = *tasks;
                 self.complete = *complete;
             }
@@ -66,9 +64,7 @@ impl Tally {
 
     /// Tasks that have been read and are neither settled nor running.
     pub fn waiting(&self) -> u64 {
-        self.known
-            .saturating_sub(self.done())
-            .saturating_sub(self.running)
+        self.known.saturating_sub(self.done()).saturating_sub(self.running)
     }
 
     /// Settled tasks a second, once there is something to go by.

@@ -27,10 +27,8 @@ fn an_exported_task_runs_in_the_same_folder_wherever_it_is_started() {
     fs_err::create_dir(world.work().join("code")).unwrap();
     run(&world, "#packhorse folder=code\npwd\npwd\n");
     let exported = world.packhorse(["export"]).stdout;
-    let tasks: Vec<Value> = exported
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let tasks: Vec<Value> =
+        exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let work = world.work();
     assert_eq!(tasks[0]["folder"], work.join("code").to_str().unwrap());
     assert_eq!(tasks[1]["folder"], work.to_str().unwrap());
@@ -100,10 +98,7 @@ fn a_retried_task_has_all_its_retries_again() {
 fn resume_runs_what_an_interrupt_kept_from_running() {
     let world = World::new();
     let gate = world.fifo("gate");
-    world.write(
-        "commands.txt",
-        "cat gate; echo 1 >> out\necho 2 >> out\nfalse\necho 4 >> out\n",
-    );
+    world.write("commands.txt", "cat gate; echo 1 >> out\necho 2 >> out\nfalse\necho 4 >> out\n");
     let mut running = world.start(["run", "--slots", "1", "commands.txt"]);
     running.wait_for("1.1 started");
     assert_eq!(interrupt_at(&gate, running).code, 130);
@@ -247,10 +242,7 @@ fn lines_that_had_arrived_unread_are_kept_for_resume() {
     assert!(done.stdout.contains("2 left"), "{done:?}");
     let done = world.packhorse(["resume"]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(
-        done.stderr.contains("had not read all of its input"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("had not read all of its input"), "{done:?}");
     assert_eq!(world.read("out"), "1\n2\n");
 }
 
@@ -340,10 +332,7 @@ fn resume_ends_what_a_killed_run_left_running() {
 
 #[test]
 fn a_run_is_stopped_from_another_terminal_and_can_go_on() {
-    for (words, ignore) in [
-        (&["stop"][..], ""),
-        (&["stop", "1", "--now"], "trap '' TERM; "),
-    ] {
+    for (words, ignore) in [(&["stop"][..], ""), (&["stop", "1", "--now"], "trap '' TERM; ")] {
         let world = World::new();
         let said = world.fifo("said");
         world.fifo("never");
@@ -399,10 +388,7 @@ fn nobody_goes_on_with_a_run_while_what_it_left_is_stopped() {
     let stopping = world.start(["stop", "1"]);
     receive(&said);
     let resumed = world.packhorse(["resume", "1"]);
-    assert!(
-        resumed.stderr.contains("run 1 is still running"),
-        "{resumed:?}"
-    );
+    assert!(resumed.stderr.contains("run 1 is still running"), "{resumed:?}");
     release(&gate);
     assert_eq!(stopping.finish().code, 0);
 }
@@ -537,14 +523,8 @@ fn a_database_of_a_newer_version_is_refused() {
     for words in ["ls", "show 1", "retry 1", "run --slots 1 -- touch out"] {
         let done = world.packhorse(words.split(' '));
         assert_eq!(done.code, 2, "{words}: {done:?}");
-        assert!(
-            done.stderr.contains("is of version 9999"),
-            "{words}: {done:?}"
-        );
-        assert!(
-            done.stderr.contains("hint: use the newer packhorse"),
-            "{words}: {done:?}"
-        );
+        assert!(done.stderr.contains("is of version 9999"), "{words}: {done:?}");
+        assert!(done.stderr.contains("hint: use the newer packhorse"), "{words}: {done:?}");
     }
     assert!(!world.work().join("out").exists());
 }
@@ -553,9 +533,7 @@ fn a_database_of_a_newer_version_is_refused() {
 fn interrupted_on(machine: &Machine, options: &[&str]) {
     let gate = machine.world.gate("gate");
     let first = "test -e over || read x < gate";
-    machine
-        .world
-        .write("tasks", format!("{first}\necho 2 >> out"));
+    machine.world.write("tasks", format!("{first}\necho 2 >> out"));
     let mut running = machine.start(&[&["run", "--max-per-gpu", "1", "tasks"], options].concat());
     running.wait_for("1.1 started");
     running.signal(Signal::INT);
@@ -624,10 +602,7 @@ fn stop_does_not_guess_which_of_several_runs_is_meant() {
     let (first, second) = (start(), start());
     let done = world.packhorse(["stop"]);
     assert_eq!(done.code, 2, "{done:?}");
-    assert!(
-        done.stderr.contains("several runs are going on: 2, 1"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("several runs are going on: 2, 1"), "{done:?}");
     assert_eq!(world.packhorse(["stop", "2", "--now"]).code, 0);
     second.finish();
     // Now it is clear.
@@ -641,10 +616,7 @@ fn stop_does_not_guess_which_of_several_runs_is_meant() {
 fn a_fifo_in_the_state_folder_is_not_waited_for() {
     for name in ["id", "runs/last"] {
         let world = World::new();
-        assert_eq!(
-            world.packhorse(["run", "--slots", "1", "--", "true"]).code,
-            0
-        );
+        assert_eq!(world.packhorse(["run", "--slots", "1", "--", "true"]).code, 0);
         let path = world.home().join(name);
         fs_err::remove_file(&path).unwrap();
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;

@@ -30,24 +30,13 @@ fn help_and_version_are_there_for_every_subcommand() {
         "man",
     ];
     for verb in verbs {
-        assert!(
-            help.stdout.contains(&format!("\n  {verb} ")),
-            "{verb}: {}",
-            help.stdout
-        );
+        assert!(help.stdout.contains(&format!("\n  {verb} ")), "{verb}: {}", help.stdout);
         let done = world.packhorse([verb, "--help"]);
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{verb}");
-        assert!(
-            done.stdout.contains(&format!("Usage: packhorse {verb}")),
-            "{}",
-            done.stdout
-        );
+        assert!(done.stdout.contains(&format!("Usage: packhorse {verb}")), "{}", done.stdout);
     }
     let version = world.packhorse(["--version"]);
-    assert_eq!(
-        version.stdout,
-        concat!("packhorse ", env!("CARGO_PKG_VERSION"), "\n")
-    );
+    assert_eq!(version.stdout, concat!("packhorse ", env!("CARGO_PKG_VERSION"), "\n"));
     assert!(!world.home().exists(), "help needs no state");
 }
 
@@ -59,10 +48,7 @@ fn what_is_not_understood_is_wrong_usage() {
         (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
         (&["swep"], "'sweep'"),
         (&["run", "--frobnicate"], "--frobnicate"),
-        (
-            &["run", "--gpus", "0", "--slots", "1"],
-            "cannot be used with",
-        ),
+        (&["run", "--gpus", "0", "--slots", "1"], "cannot be used with"),
         (&["run", "no-such-file"], "no-such-file"),
     ] {
         let done = world.packhorse(words);
@@ -82,11 +68,7 @@ fn a_file_and_a_command_at_once_are_refused_in_any_order() {
     ] {
         let done = world.packhorse(words.split(' '));
         let one_command = words.ends_with("commands.txt");
-        assert_eq!(
-            done.code,
-            if one_command { 0 } else { 2 },
-            "{words}: {done:?}"
-        );
+        assert_eq!(done.code, if one_command { 0 } else { 2 }, "{words}: {done:?}");
         assert_eq!(world.work().join("out").exists(), one_command, "{words}");
         if !one_command {
             assert!(
@@ -113,10 +95,7 @@ fn completions_and_manual_pages_are_made() {
     assert_eq!((done.code, done.stderr.as_str()), (0, ""));
     let page = world.read("new/man1/packhorse-run.1");
     assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
-    assert!(
-        page.contains("per\\-gpu") || page.contains("per-gpu"),
-        "{page}"
-    );
+    assert!(page.contains("per\\-gpu") || page.contains("per-gpu"), "{page}");
     assert!(world.work().join("new/man1/packhorse.1").exists());
 }
 
@@ -126,22 +105,10 @@ fn numbers_that_are_none_are_refused() {
     for (option, value, wanted) in [
         ("--thread-percentage", "nan", "not a number from 0 to 100"),
         ("--thread-percentage", "inf", "not a number from 0 to 100"),
-        (
-            "--ignore-process",
-            "uid:ada",
-            "`ada` is not the number of a user",
-        ),
+        ("--ignore-process", "uid:ada", "`ada` is not the number of a user"),
         ("--ignore-process", "uid:", "not the number of a user"),
-        (
-            "--ignore-process",
-            "pid:x",
-            "`x` is not the number of a process",
-        ),
-        (
-            "--ignore-process",
-            "99999999999",
-            "not the number of a process",
-        ),
+        ("--ignore-process", "pid:x", "`x` is not the number of a process"),
+        ("--ignore-process", "99999999999", "not the number of a process"),
         ("--ignore-process", "", "it names nobody"),
     ] {
         let done = world.packhorse(["run", "--gpus", "0", "--mps", option, value, "--", "true"]);
@@ -166,14 +133,8 @@ fn numbers_that_are_none_are_refused() {
 fn help_says_what_a_subcommand_does() {
     let world = World::new();
     for (verb, does) in [
-        (
-            "run",
-            "Run commands, as many at a time as fit on the GPUs\n",
-        ),
-        (
-            "sweep",
-            "Make a command for each combination of parameters\n",
-        ),
+        ("run", "Run commands, as many at a time as fit on the GPUs\n"),
+        ("sweep", "Make a command for each combination of parameters\n"),
     ] {
         for words in [["help", verb], [verb, "--help"], [verb, "-h"]] {
             let help = world.packhorse(words).stdout;
@@ -192,10 +153,7 @@ fn help_says_what_a_subcommand_does() {
     assert_eq!(made.stdout, "x 1\nx 2\n");
     for (verb, says) in [
         ("retry", "tasks that were skipped because of them"),
-        (
-            "resume",
-            "those that ended, whether they succeeded or failed, do\nnot",
-        ),
+        ("resume", "those that ended, whether they succeeded or failed, do\nnot"),
         ("probe", "to its end, on a GPU to itself"),
     ] {
         let help = world.packhorse([verb, "--help"]).stdout;
@@ -209,26 +167,11 @@ fn what_was_probably_meant_is_said() {
     world.write("train.sh", "true\n");
     world.write("tasks", "# packhorse gpus=0.5\ntouch ran\n");
     let cases: [(&[&str], &str); 5] = [
-        (
-            &["run", "--slots", "1", "sh", "train.sh"],
-            "`packhorse run -- sh …`",
-        ),
-        (
-            &["run", "--gpus", "tasks.txt"],
-            "`tasks.txt` is not a GPU id",
-        ),
-        (
-            &["run", "--gpus", "3-1", "train.sh"],
-            "`3-1` is not a GPU id",
-        ),
-        (
-            &["run", "--gpus", "0", "tasks"],
-            "a directive starts with `#packhorse`",
-        ),
-        (
-            &["peaks", "--forget"],
-            "`packhorse peaks --forget --all` everything",
-        ),
+        (&["run", "--slots", "1", "sh", "train.sh"], "`packhorse run -- sh …`"),
+        (&["run", "--gpus", "tasks.txt"], "`tasks.txt` is not a GPU id"),
+        (&["run", "--gpus", "3-1", "train.sh"], "`3-1` is not a GPU id"),
+        (&["run", "--gpus", "0", "tasks"], "a directive starts with `#packhorse`"),
+        (&["peaks", "--forget"], "`packhorse peaks --forget --all` everything"),
     ];
     for (words, said) in cases {
         let done = world.packhorse(words);
@@ -247,22 +190,10 @@ fn who_types_a_negative_number_is_told_what_is_wrong_with_it() {
         ("why -1", counted),
         ("show -1.5", counted),
         ("resume -1", counted),
-        (
-            "run --slots -1 -- true",
-            "tip: no value of '--slots' begins with '-'\n",
-        ),
-        (
-            "run -g -1 -- true",
-            "tip: no value of '-g' begins with '-'\n",
-        ),
-        (
-            "run --gpus -1 -- true",
-            "tip: no value of '--gpus' begins with '-'\n",
-        ),
-        (
-            "run --jsn -- true",
-            "tip: a similar argument exists: '--json'\n",
-        ),
+        ("run --slots -1 -- true", "tip: no value of '--slots' begins with '-'\n"),
+        ("run -g -1 -- true", "tip: no value of '-g' begins with '-'\n"),
+        ("run --gpus -1 -- true", "tip: no value of '--gpus' begins with '-'\n"),
+        ("run --jsn -- true", "tip: a similar argument exists: '--json'\n"),
     ] {
         let done = world.packhorse(words.split(' '));
         assert_eq!(done.code, 2, "{done:?}");
@@ -297,10 +228,7 @@ fn a_file_is_no_gpu_even_if_its_name_has_no_dot() {
     world.write("cmds", "true\n");
     let done = world.packhorse(["run", "--gpus", "cmds"]);
     assert_eq!(done.code, 2, "{done:?}");
-    assert!(
-        done.stderr.contains("`cmds` is a file, not a GPU"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("`cmds` is a file, not a GPU"), "{done:?}");
 }
 
 #[test]

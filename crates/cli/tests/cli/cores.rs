@@ -89,10 +89,7 @@ fn cores_are_given_to_one_task_at_a_time_and_it_is_pinned_to_them() {
     let mut running = world.start(["run", "tasks", "--slots", &slots, "-c", "1"]);
     running.wait_for(&format!("1.{} started", cores.len()));
     let why = world.why(&format!("1.{tasks}"));
-    assert!(
-        why.contains("waits for 1 core of one machine with 0 free"),
-        "{why}"
-    );
+    assert!(why.contains("waits for 1 core of one machine with 0 free"), "{why}");
     gate.pass(tasks);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
@@ -106,11 +103,7 @@ fn cores_are_given_to_one_task_at_a_time_and_it_is_pinned_to_them() {
     assert_eq!(given, cores);
     // The one task too many had to wait for a core.
     let (before, _) = done.stdout.split_once(" succeeded in ").unwrap();
-    assert_eq!(
-        before.matches(" started").count(),
-        cores.len() + 1,
-        "{before}"
-    );
+    assert_eq!(before.matches(" started").count(), cores.len() + 1, "{before}");
 }
 
 #[test]
@@ -168,10 +161,7 @@ fn more_tasks_than_cores_with_a_core_each_wait_and_that_is_said() {
     let words = ["--slots", &slots, "--cores", "auto"];
     let done = world.packhorse([&["run", "tasks"], &words[..]].concat());
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(
-        done.stderr
-            .contains("at a time, since each has a core to itself")
-    );
+    assert!(done.stderr.contains("at a time, since each has a core to itself"));
     // A plan knows that, too.
     let plan = [&["plan", "tasks", "--json", "--assume", "10s"], &words[..]];
     let plan = world.packhorse(plan.concat());
@@ -215,11 +205,7 @@ fn only_cores_that_packhorse_itself_may_use_are_given_out() {
     assert_eq!(told(&world, "2.2").named, last);
     let done = restricted("run tasks --slots 2 -c 2");
     assert_eq!(done.code, 2, "{done:?}");
-    assert!(
-        done.stderr.contains("2 cores of its own"),
-        "{}",
-        done.stderr
-    );
+    assert!(done.stderr.contains("2 cores of its own"), "{}", done.stderr);
 }
 
 fn sysfs(machine: &Machine, name: &str, text: &str) {
@@ -239,10 +225,7 @@ fn its_core(machine: &Machine, words: &[&str]) -> String {
 
 #[test]
 fn a_task_gets_the_cores_near_its_gpu() {
-    let cores: Vec<u32> = our_cores()
-        .iter()
-        .map(|core| core.parse().unwrap())
-        .collect();
+    let cores: Vec<u32> = our_cores().iter().map(|core| core.parse().unwrap()).collect();
     let (first, last) = (*cores.iter().min().unwrap(), *cores.iter().max().unwrap());
     let machine = Machine::new(0);
     // One is told by the driver, one by the kernel, and of one only the NUMA node is known.
@@ -252,17 +235,9 @@ fn a_task_gets_the_cores_near_its_gpu() {
         machine.state.device(&device);
     }
     let pci = "bus/pci/devices/0000:0";
-    sysfs(
-        &machine,
-        &format!("{pci}2:00.0/local_cpulist"),
-        &format!("{last}\n"),
-    );
+    sysfs(&machine, &format!("{pci}2:00.0/local_cpulist"), &format!("{last}\n"));
     sysfs(&machine, &format!("{pci}3:00.0/numa_node"), "1\n");
-    sysfs(
-        &machine,
-        "devices/system/node/node1/cpulist",
-        &format!("{last}\n"),
-    );
+    sysfs(&machine, "devices/system/node/node1/cpulist", &format!("{last}\n"));
     for gpu in ["0", "1", "2"] {
         let core = its_core(&machine, &["run", "--gpus", gpu]);
         assert_eq!(core, last.to_string(), "GPU {gpu}");
@@ -274,29 +249,15 @@ fn a_task_gets_the_cores_near_its_gpu() {
 
 #[test]
 fn what_the_kernel_says_of_cores_decides_which_are_taken() {
-    let cores: Vec<u32> = our_cores()
-        .iter()
-        .map(|core| core.parse().unwrap())
-        .collect();
+    let cores: Vec<u32> = our_cores().iter().map(|core| core.parse().unwrap()).collect();
     let last = *cores.iter().max().unwrap();
     let machine = Machine::new(0);
     // The last core is in the first part of the machine, all others are in the second.
-    let others: Vec<String> = cores
-        .iter()
-        .filter(|core| **core != last)
-        .map(u32::to_string)
-        .collect();
+    let others: Vec<String> =
+        cores.iter().filter(|core| **core != last).map(u32::to_string).collect();
     sysfs(&machine, "devices/system/node/online", "0-1\n");
-    sysfs(
-        &machine,
-        "devices/system/node/node0/cpulist",
-        &last.to_string(),
-    );
-    sysfs(
-        &machine,
-        "devices/system/node/node1/cpulist",
-        &others.join(","),
-    );
+    sysfs(&machine, "devices/system/node/node0/cpulist", &last.to_string());
+    sysfs(&machine, "devices/system/node/node1/cpulist", &others.join(","));
     let core = its_core(&machine, &["run", "--slots", "1"]);
     assert_eq!(core, last.to_string());
 }
@@ -316,9 +277,7 @@ fn tasks_do_not_get_two_threads_of_one_core_while_there_are_others() {
     let only = cores.join(",");
     let binary = ["-c", &only, env!("CARGO_BIN_EXE_packhorse")];
     let words = ["run", "--slots", "1", "-c", "2", "--", "sh", "-c", TELL];
-    let mut command = machine
-        .world
-        .program("taskset", [&binary[..], &words].concat());
+    let mut command = machine.world.program("taskset", [&binary[..], &words].concat());
     command.env("PACKHORSE_SYSFS", machine.world.work().join("sys"));
     assert_eq!(finish(command).code, 0);
     let told = told(&machine.world, "1.1").allowed;
@@ -398,15 +357,9 @@ fn memory_tells_how_many_share_the_cores() {
 fn a_task_that_asks_for_more_has_a_larger_part() {
     let cores = our_cores().len();
     let world = World::new();
-    let all = if cores > 1 {
-        cores.to_string()
-    } else {
-        "unset".to_owned()
-    };
-    world.write(
-        "tasks",
-        format!("{TELL}\n#packhorse gpus=2\n{TELL}\n#packhorse cores=1\n{TELL}\n"),
-    );
+    let all = if cores > 1 { cores.to_string() } else { "unset".to_owned() };
+    world
+        .write("tasks", format!("{TELL}\n#packhorse gpus=2\n{TELL}\n#packhorse cores=1\n{TELL}\n"));
     let done = world.packhorse(["run", "tasks", "--gpus", "0,1"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(told(&world, "1.1").caps, [part(2).as_str(); 4]);
@@ -426,11 +379,7 @@ fn tasks_of_a_group_share_the_cores_with_as_many_as_may_run_at_a_time() {
         let done = world.packhorse(["run", file, "--gpus", "0,1"]);
         assert_eq!(done.code, 0, "{done:?}");
     }
-    let all = if cores > 1 {
-        cores.to_string()
-    } else {
-        "unset".to_owned()
-    };
+    let all = if cores > 1 { cores.to_string() } else { "unset".to_owned() };
     assert_eq!(told(&world, "1.1").caps, [all.as_str(); 4]);
     assert_eq!(told(&world, "2.1").caps, [part(2).as_str(); 4]);
 }
@@ -465,10 +414,7 @@ fn what_the_person_has_set_stays() {
 #[test]
 fn thread_caps_can_be_switched_off() {
     assert_eq!(caps(2, "--slots 2 --no-thread-caps", &[]), ["unset"; 4]);
-    assert_eq!(
-        caps(2, "--slots 2 -c 1 --no-thread-caps", &[]),
-        ["unset"; 4]
-    );
+    assert_eq!(caps(2, "--slots 2 -c 1 --no-thread-caps", &[]), ["unset"; 4]);
     let off = [("PACKHORSE_THREAD_CAPS", "false")];
     assert_eq!(caps(2, "--slots 2", &off), ["unset"; 4]);
 }

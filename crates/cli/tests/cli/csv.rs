@@ -34,9 +34,8 @@ fn world(text: &str) -> World {
 
 /// Rows for the script in `code`, each with its epochs and priority.
 fn rows(rows: &[(u32, i32)]) -> String {
-    let rows = rows
-        .iter()
-        .map(|(epochs, priority)| format!("code,sh,train.sh,{epochs},{priority}\n"));
+    let rows =
+        rows.iter().map(|(epochs, priority)| format!("code,sh,train.sh,{epochs},{priority}\n"));
     HEADER.to_owned() + &rows.collect::<String>()
 }
 
@@ -74,10 +73,7 @@ fn a_row_runs_in_its_folder_with_its_epochs_and_an_id() {
     );
     let done = one_by_one(&world, &["--id", "7"]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(
-        world.read("out"),
-        "code --lr 0.1 --epochs=3 --id=7\nother --epochs=4 --id=8\n"
-    );
+    assert_eq!(world.read("out"), "code --lr 0.1 --epochs=3 --id=7\nother --epochs=4 --id=8\n");
 }
 
 #[test]
@@ -98,10 +94,7 @@ fn the_header_is_where_the_person_says() {
     let table = rows(&[(5, 1), (6, 2)]);
     world.write("titled.csv", format!("tasks of this week\n{table}"));
     world.write("bare.csv", table.replace(HEADER, ""));
-    for words in [
-        ["csv", "titled.csv", "--header", "1"],
-        ["csv", "bare.csv", "--header", "None"],
-    ] {
+    for words in [["csv", "titled.csv", "--header", "1"], ["csv", "bare.csv", "--header", "None"]] {
         world.write("out", "");
         let done = world.packhorse([&words[..], &["--slots", "1"]].concat());
         assert_eq!(done.code, 0, "{done:?}");
@@ -238,10 +231,7 @@ fn everything_that_is_wrong_with_the_file_is_said_before_anything_starts() {
 #[test]
 fn a_column_that_is_missing_or_misspelt_is_named() {
     let world = world(NOTE);
-    world.write(
-        "tasks.csv",
-        "Directory,Executable,Filename,Epoch,Priority\n",
-    );
+    world.write("tasks.csv", "Directory,Executable,Filename,Epoch,Priority\n");
     let done = one_by_one(&world, &[]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.stderr.contains("`Epochs`"), "{done:?}");
@@ -284,14 +274,8 @@ fn further_columns_say_what_a_row_needs() {
     );
     let done = one_by_one(&world, &[]);
     assert_eq!(done.code, 1, "{done:?}");
-    let failed = done
-        .stdout
-        .lines()
-        .find(|line| line.starts_with("1.1 failed"));
-    assert!(
-        failed.unwrap().contains(": ran past its time limit: sh "),
-        "{done:?}"
-    );
+    let failed = done.stdout.lines().find(|line| line.starts_with("1.1 failed"));
+    assert!(failed.unwrap().contains(": ran past its time limit: sh "), "{done:?}");
     assert_eq!(world.read("tries"), "x\nx\nx\n");
     assert!(done.stdout.contains("1.3 succeeded"), "{done:?}");
     let show = world.packhorse(["show", "1.1"]).stdout;
@@ -412,34 +396,15 @@ fn a_measure_that_fails_is_not_its_tasks_failure() {
 fn rows_share_a_gpu_through_mps_where_there_is_one() {
     let machine = machine(1, "--peak 1G");
     let header = HEADER.trim_end();
-    machine.world.write(
-        "tasks.csv",
-        format!("{header},Memory\ncode,sh,train.sh,1,1,2G\n"),
-    );
+    machine.world.write("tasks.csv", format!("{header},Memory\ncode,sh,train.sh,1,1,2G\n"));
     for (options, threads, limit) in [
         (&[][..], "threads= ", "limit=0=2048M"),
         (&["--mps", "True"], "threads= ", "limit=0=2048M"),
-        (
-            &["--thread_percentage", "50"],
-            "threads=50 ",
-            "limit=0=2048M",
-        ),
-        (
-            &["--threads_percentage=150"],
-            "threads=100 ",
-            "limit=0=2048M",
-        ),
+        (&["--thread_percentage", "50"], "threads=50 ", "limit=0=2048M"),
+        (&["--threads_percentage=150"], "threads=100 ", "limit=0=2048M"),
         // Of none at all nothing would ever be computed.
-        (
-            &["--thread-percentage", "-20"],
-            "threads=1 ",
-            "limit=0=2048M",
-        ),
-        (
-            &["--mps", "False", "--thread_percentage", "50"],
-            "threads= ",
-            "limit=\n",
-        ),
+        (&["--thread-percentage", "-20"], "threads=1 ", "limit=0=2048M"),
+        (&["--mps", "False", "--thread_percentage", "50"], "threads= ", "limit=\n"),
     ] {
         machine.world.write("out", "");
         let done = under_mps(&machine, options);
@@ -496,9 +461,7 @@ fn a_row_that_could_never_run_starts_nothing() {
     let machine = machine(1, "--peak 1G");
     let header = HEADER.trim_end();
     let rows = "code,sh,train.sh,1,1,2G\ncode,sh,train.sh,1,1,40G\n";
-    machine
-        .world
-        .write("tasks.csv", format!("{header},Memory\n{rows}"));
+    machine.world.write("tasks.csv", format!("{header},Memory\n{rows}"));
     let done = under_mps(&machine, &[]);
     assert_eq!(done.code, 2, "{done:?}");
     let place = "tasks.csv:3: this task could never run: it needs 40.0 GiB";
@@ -517,10 +480,9 @@ fn a_file_that_is_not_there_is_named() {
 fn a_batch_of_no_rows_and_a_header_that_is_no_number_are_refused() {
     let world = world(NOTE);
     world.write("tasks.csv", rows(&[(1, 1)]));
-    for (options, what) in [
-        (["--num", "0"], "--num"),
-        (["--header", "first"], "`first` is not the number of a row"),
-    ] {
+    for (options, what) in
+        [(["--num", "0"], "--num"), (["--header", "first"], "`first` is not the number of a row")]
+    {
         let done = one_by_one(&world, &options);
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.stderr.contains(what), "{done:?}");
@@ -548,8 +510,7 @@ fn a_line_that_no_table_has_is_refused() {
     let done = world.packhorse(["csv", "tasks.csv", "--slots", "1"]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(
-        done.stderr
-            .contains("tasks.csv:2: this line is longer than 16 MiB"),
+        done.stderr.contains("tasks.csv:2: this line is longer than 16 MiB"),
         "{}",
         done.stderr.len()
     );

@@ -126,10 +126,7 @@ fn ids_are_split_at_commas_only_where_there_is_one_value() {
         (&["0", "1", "2"][..], &["0", "1", "2"][..]),
         (&["0,1,2"], &["0", "1", "2"]),
         (&["0"], &["0"]),
-        (
-            &["GPU-5c2", "MIG-7/1/0", "x:y"],
-            &["GPU-5c2", "MIG-7/1/0", "x:y"],
-        ),
+        (&["GPU-5c2", "MIG-7/1/0", "x:y"], &["GPU-5c2", "MIG-7/1/0", "x:y"]),
         (&["GPU-a,GPU-b"], &["GPU-a", "GPU-b"]),
         (&["0,1", "2,3"], &["0,1", "2,3"]),
     ] {
@@ -166,10 +163,7 @@ fn a_task_with_a_list_for_an_id_sees_the_list() {
     let command = ours(&world, SCHEDULER, &["--gpus", "0,1", "2,3"]);
     let input = "echo $CUDA_VISIBLE_DEVICES\n";
     let done = finish_with(command, input);
-    assert!(
-        done.stdout.contains("\n0,1\n") || done.stdout.contains("\n2,3\n"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("\n0,1\n") || done.stdout.contains("\n2,3\n"), "{done:?}");
 }
 
 #[test]
@@ -180,10 +174,7 @@ fn tasks_write_to_the_outputs_that_we_were_given() {
     };
     assert_eq!(mine.stdout, theirs.stdout);
     assert!(mine.stdout.ends_with("\nto out\n"));
-    assert_eq!(
-        (mine.stderr.as_str(), theirs.stderr.as_str()),
-        ("to err\n", "to err\n")
-    );
+    assert_eq!((mine.stderr.as_str(), theirs.stderr.as_str()), ("to err\n", "to err\n"));
 }
 
 #[test]
@@ -257,10 +248,7 @@ fn ours_skips_blank_lines_and_comments() {
     }
     let world = World::new();
     let done = finish_with(ours(&world, SCHEDULER, &["--gpus", "0"]), input);
-    assert_eq!(
-        done.stdout,
-        "Processing command `echo here` on gpu 0\nhere\n"
-    );
+    assert_eq!(done.stdout, "Processing command `echo here` on gpu 0\nhere\n");
     assert_eq!(done.code, 0, "{done:?}");
 }
 
@@ -277,58 +265,15 @@ fn ours_makes_cuda_count_as_the_driver_does() {
 
 /// Templates and parameters that both must understand.
 const SEARCHES: &[&[&str]] = &[
-    &[
-        "train --lr {lr} --bs {bs}",
-        "-p",
-        "lr",
-        "0.1",
-        "0.01",
-        "-p",
-        "bs",
-        "32",
-        "64",
-    ],
+    &["train --lr {lr} --bs {bs}", "-p", "lr", "0.1", "0.01", "-p", "bs", "32", "64"],
     &["awk '{{print {n}}}' }}{{", "-p", "n", "$1", "$2"],
-    &[
-        "{x} {x}",
-        "-p",
-        "x",
-        "a b",
-        "\"q\" 'q' $HOME",
-        "{x}",
-        "a;b|c",
-        "*",
-        "",
-        "ü 日本",
-    ],
+    &["{x} {x}", "-p", "x", "a b", "\"q\" 'q' $HOME", "{x}", "a;b|c", "*", "", "ü 日本"],
     &["train {lr}", "-p", "lr", "1", "2", "-p", "unused", "a", "b"],
     &["train {lr}", "-p", "lr", "1..5", "log:1..2:3", "0..1:0.5"],
     &["train {x}", "-p", "x", "-1", "-0.5"],
     &["train {x}", "--parameter", "x", "same", "same"],
-    &[
-        "{a}{b}{c}",
-        "-p",
-        "c",
-        "1",
-        "2",
-        "3",
-        "-p",
-        "a",
-        "x",
-        "y",
-        "-p",
-        "b",
-        "-",
-    ],
-    &[
-        "{ünicode} {with-dash}",
-        "-p",
-        "ünicode",
-        "1",
-        "-p",
-        "with-dash",
-        "2",
-    ],
+    &["{a}{b}{c}", "-p", "c", "1", "2", "3", "-p", "a", "x", "y", "-p", "b", "-"],
+    &["{ünicode} {with-dash}", "-p", "ünicode", "1", "-p", "with-dash", "2"],
     &["no placeholder", "-p", "x", "1", "2"],
 ];
 
@@ -356,10 +301,7 @@ fn sorted(done: &Done) -> Vec<&str> {
 #[test]
 fn a_shuffled_grid_has_the_same_commands() {
     for search in SEARCHES {
-        for mode in [
-            &[][..],
-            &["--sampling-mode", "shuffled_grid", "--seed", "5"],
-        ] {
+        for mode in [&[][..], &["--sampling-mode", "shuffled_grid", "--seed", "5"]] {
             let words = [*search, mode].concat();
             let Some([theirs, mine]) = compare(HYPERSEARCH, &words, "") else {
                 return;
@@ -371,9 +313,7 @@ fn a_shuffled_grid_has_the_same_commands() {
 
 #[test]
 fn samples_are_some_of_the_commands_none_twice() {
-    let search = [
-        "{a}{b}", "-p", "a", "1", "2", "3", "4", "-p", "b", "w", "x", "y", "z",
-    ];
+    let search = ["{a}{b}", "-p", "a", "1", "2", "3", "4", "-p", "b", "w", "x", "y", "z"];
     let grid = [&search[..], &["--sampling-mode", "grid"]].concat();
     let samples = [&search[..], &["--n-samples", "7"]].concat();
     let Some([all, _]) = compare(HYPERSEARCH, &grid, "") else {
@@ -385,11 +325,7 @@ fn samples_are_some_of_the_commands_none_twice() {
     let all: BTreeSet<&str> = all.stdout.lines().collect();
     for done in both {
         let some: BTreeSet<&str> = done.stdout.lines().collect();
-        assert_eq!(
-            (done.stdout.lines().count(), some.len()),
-            (7, 7),
-            "{done:?}"
-        );
+        assert_eq!((done.stdout.lines().count(), some.len()), (7, 7), "{done:?}");
         assert!(some.is_subset(&all), "{done:?}");
     }
 }
@@ -398,9 +334,7 @@ fn samples_are_some_of_the_commands_none_twice() {
 fn a_seed_gives_the_same_order_every_time() {
     let world = World::new();
     let order = |seed| {
-        let words = [
-            "{a}", "-p", "a", "1", "2", "3", "4", "5", "6", "7", "8", "--seed", seed,
-        ];
+        let words = ["{a}", "-p", "a", "1", "2", "3", "4", "5", "6", "7", "8", "--seed", seed];
         finish(ours(&world, HYPERSEARCH, &words)).stdout
     };
     assert_eq!(order("1"), order("1"));

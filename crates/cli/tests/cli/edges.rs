@@ -25,26 +25,16 @@ fn full_after(blocks: u32) -> String {
 #[test]
 fn a_log_that_cannot_grow_is_told_and_the_tasks_go_on() {
     let world = World::new();
-    world.write(
-        "tasks",
-        "head -c 2000000 /dev/zero; echo > one\nfalse\necho small\n",
-    );
+    world.write("tasks", "head -c 2000000 /dev/zero; echo > one\nfalse\necho small\n");
     let words = ["run", "--slots", "1", "tasks"];
     let done = finish(through_shell(&world, &full_after(1000), &words));
     assert_eq!(done.code, 1, "{done:?}");
     let warning = done.stdout.lines().find(|line| line.contains("warning"));
     let warning = warning.expect("it is told");
-    assert!(
-        warning.starts_with("1.1 warning: the rest of its output is lost"),
-        "{warning}"
-    );
+    assert!(warning.starts_with("1.1 warning: the rest of its output is lost"), "{warning}");
     assert!(warning.contains("1.1.log"), "{warning}");
     assert_eq!(done.stdout.matches("warning").count(), 1, "{}", done.stdout);
-    assert!(
-        done.stdout.contains("2 succeeded, 1 failed"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("2 succeeded, 1 failed"), "{}", done.stdout);
     assert!(world.work().join("one").exists());
     assert_eq!(world.packhorse(["logs", "3"]).stdout, "small\n");
     // What was written before is there.
@@ -55,25 +45,14 @@ fn a_log_that_cannot_grow_is_told_and_the_tasks_go_on() {
 #[test]
 fn results_that_cannot_be_stored_are_told_and_the_tasks_go_on() {
     let world = World::new();
-    world.write(
-        "tasks",
-        "echo >> out\n".repeat(499) + "echo >> out; false\n",
-    );
+    world.write("tasks", "echo >> out\n".repeat(499) + "echo >> out; false\n");
     let words = ["run", "--slots", "1", "-q", "tasks"];
     let done = finish(through_shell(&world, &full_after(100), &words));
     assert_eq!(world.read("out").len(), 500);
-    assert!(
-        done.stdout.contains("499 succeeded, 1 failed"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("499 succeeded, 1 failed"), "{}", done.stdout);
     // Either as soon as it was noticed, or with what is lost at the end.
     assert!(done.stdout.contains("the database"), "{}", done.stdout);
-    assert!(
-        done.stdout.contains("could not be written"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("could not be written"), "{}", done.stdout);
     // Nothing is promised that would need what is lost.
     assert!(!done.stdout.contains("packhorse retry"), "{}", done.stdout);
     assert_eq!(done.code, 1);
@@ -101,10 +80,7 @@ fn with_few_descriptors_fewer_run_at_a_time_and_no_output_is_lost() {
 #[test]
 fn whoever_insists_need_not_wait_for_what_cannot_be_written() {
     let world = World::new();
-    assert_eq!(
-        world.packhorse(["run", "--slots", "1", "--", "true"]).code,
-        0
-    );
+    assert_eq!(world.packhorse(["run", "--slots", "1", "--", "true"]).code, 0);
     let somebody = rusqlite::Connection::open(world.database()).unwrap();
     somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut command = world.command(["run", "--slots", "1", "--", "true"]);
@@ -150,10 +126,7 @@ fn a_run_that_is_killed_before_anything_is_written_is_known_and_none_of_its_ends
 /// What the database says of run 1: its state and exit status.
 fn state_of_run_1(world: &World) -> (String, serde_json::Value) {
     let run = world.packhorse(["ls", "--json"]).json()[0].take();
-    (
-        run["state"].as_str().unwrap().to_owned(),
-        run["exit"].clone(),
-    )
+    (run["state"].as_str().unwrap().to_owned(), run["exit"].clone())
 }
 
 #[test]
@@ -207,10 +180,7 @@ fn resume_settles_a_run_that_only_lacks_the_record_of_its_end() {
 #[test]
 fn what_cannot_be_written_for_long_is_told_all_the_same() {
     let world = World::new();
-    assert_eq!(
-        world.packhorse(["run", "--slots", "1", "--", "true"]).code,
-        0
-    );
+    assert_eq!(world.packhorse(["run", "--slots", "1", "--", "true"]).code, 0);
     let gate = world.gate("gate");
     world.write("tasks", "read x < gate; false\n");
     let mut command = world.command(["run", "--slots", "1", "tasks"]);
@@ -253,11 +223,7 @@ fn lose(what: impl FnOnce(&World)) -> (World, Done) {
     gate.pass(1);
     let done = running.finish();
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout.contains("2 succeeded, 1 failed"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("2 succeeded, 1 failed"), "{}", done.stdout);
     (world, done)
 }
 
@@ -282,11 +248,7 @@ fn tasks_go_on_in_a_folder_that_was_removed() {
         // It stays the running tasks' folder, though nobody can find it.
         fs_err::rename(world.work(), world.home().join("elsewhere")).unwrap();
         fs_err::create_dir(world.work()).unwrap();
-        fs_err::rename(
-            world.home().join("elsewhere/gate"),
-            world.work().join("gate"),
-        )
-        .unwrap();
+        fs_err::rename(world.home().join("elsewhere/gate"), world.work().join("gate")).unwrap();
         fs_err::remove_dir_all(world.home().join("elsewhere")).unwrap();
     });
 }
@@ -308,10 +270,7 @@ fn a_state_folder_that_cannot_be_made_is_named() {
     let below = file.join("below");
     // Nobody can make folders there, not even root.
     for home in [file.as_path(), &below, "/proc/packhorse".as_ref()] {
-        for words in [
-            &["run", "--slots", "1", "--", "touch", "started"][..],
-            &["ls"],
-        ] {
+        for words in [&["run", "--slots", "1", "--", "touch", "started"][..], &["ls"]] {
             let mut command = world.command(words);
             command.env("PACKHORSE_HOME", home);
             let done = finish(command);
@@ -331,18 +290,9 @@ fn a_state_folder_that_cannot_be_made_is_named() {
 #[test]
 fn the_state_folder_is_where_the_environment_says_and_its_owners_alone() {
     for (variables, place) in [
-        (
-            &[("PACKHORSE_HOME", "own"), ("XDG_STATE_HOME", "xdg")][..],
-            "own",
-        ),
-        (
-            &[("XDG_STATE_HOME", "xdg"), ("HOME", "me")],
-            "xdg/packhorse",
-        ),
-        (
-            &[("XDG_STATE_HOME", ""), ("HOME", "me")],
-            "me/.local/state/packhorse",
-        ),
+        (&[("PACKHORSE_HOME", "own"), ("XDG_STATE_HOME", "xdg")][..], "own"),
+        (&[("XDG_STATE_HOME", "xdg"), ("HOME", "me")], "xdg/packhorse"),
+        (&[("XDG_STATE_HOME", ""), ("HOME", "me")], "me/.local/state/packhorse"),
         (&[("HOME", "me")], "me/.local/state/packhorse"),
     ] {
         let world = World::new();
@@ -371,15 +321,7 @@ fn a_closed_standard_input_is_an_empty_one() {
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("0 succeeded"), "{done:?}");
     // What is started must not get our files for its standard input.
-    let words = [
-        "run",
-        "--slots",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        "cat > got; echo ok >> got",
-    ];
+    let words = ["run", "--slots", "1", "--", "sh", "-c", "cat > got; echo ok >> got"];
     let done = finish(through_shell(&world, closed, &words));
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("got"), "ok\n");
@@ -387,11 +329,7 @@ fn a_closed_standard_input_is_an_empty_one() {
 
 #[test]
 fn a_closed_standard_output_does_not_stop_a_run() {
-    for script in [
-        "exec \"$@\" >&-",
-        "exec \"$@\" >&- 2>&-",
-        "exec \"$@\" > /dev/full",
-    ] {
+    for script in ["exec \"$@\" >&-", "exec \"$@\" >&- 2>&-", "exec \"$@\" > /dev/full"] {
         let world = World::new();
         let command = through_shell(&world, script, &["run", "--slots", "1"]);
         let done = finish_with(command, "echo text\necho done > out\n");
@@ -477,10 +415,7 @@ fn no_name_can_control_the_terminal() {
     let done = world.packhorse(["run", "--slots", "1", "--", "false", &long]);
     assert!(done.stdout.len() < 4000, "{}", done.stdout.len());
     let show = world.packhorse(["show", "1.1"]).stdout;
-    assert!(
-        show.contains("command not found: no-such-␛]0;owned␇"),
-        "{show}"
-    );
+    assert!(show.contains("command not found: no-such-␛]0;owned␇"), "{show}");
     let mut command = world.command(["config"]);
     command.env("PACKHORSE_VRAM", EVIL);
     assert!(!finish(command).stderr.contains('\x1b'));
@@ -489,34 +424,21 @@ fn no_name_can_control_the_terminal() {
 #[test]
 fn variables_that_are_no_text_reach_the_tasks() {
     let world = World::new();
-    let mut command = world.command([
-        "run",
-        "--slots",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        "printenv ODD > out",
-    ]);
+    let mut command =
+        world.command(["run", "--slots", "1", "--", "sh", "-c", "printenv ODD > out"]);
     command.env("ODD", OsStr::from_bytes(b"\xff=\xfe"));
     assert_eq!(finish(command).code, 0);
-    assert_eq!(
-        fs_err::read(world.work().join("out")).unwrap(),
-        b"\xff=\xfe\n"
-    );
+    assert_eq!(fs_err::read(world.work().join("out")).unwrap(), b"\xff=\xfe\n");
 }
 
 #[test]
 fn thousands_of_gpus_can_be_named() {
     let world = World::new();
-    let uuids: Vec<String> = (0..2000)
-        .map(|number| format!("GPU-5c2f0000-0000-4000-8000-{number:012}"))
-        .collect();
+    let uuids: Vec<String> =
+        (0..2000).map(|number| format!("GPU-5c2f0000-0000-4000-8000-{number:012}")).collect();
     for values in [vec![uuids.join(",")], uuids.clone()] {
         let mut command = world.command(["run", "--gpus"]);
-        command
-            .args(values)
-            .args(["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES > out"]);
+        command.args(values).args(["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES > out"]);
         assert_eq!(finish(command).code, 0);
         assert!(uuids.contains(&world.read("out").trim_end().to_owned()));
     }
@@ -536,16 +458,8 @@ fn a_program_that_is_taken_away_while_others_use_it_is_missed_by_name() {
     world.write("tasks", "./prog\n./prog\nrm prog\n./prog\ntrue\n");
     let done = world.packhorse(["run", "--slots", "1", "tasks"]);
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout.contains("4 succeeded, 1 failed"),
-        "{}",
-        done.stdout
-    );
-    assert!(
-        done.stdout.contains("no such file: ./prog"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("4 succeeded, 1 failed"), "{}", done.stdout);
+    assert!(done.stdout.contains("no such file: ./prog"), "{}", done.stdout);
     let shown = world.packhorse(["show", "1"]).stdout;
     assert!(shown.contains("no such file: ./prog"), "{shown}");
 }
@@ -579,16 +493,8 @@ fn programs_that_move_on_the_path_are_found_again() {
     command.env("PATH", format!("{here}/a:{here}/b:{path}"));
     let done = finish(command);
     assert_eq!(world.read("out"), "a\nb\n");
-    assert!(
-        done.stdout.contains("command not found: prog"),
-        "{}",
-        done.stdout
-    );
-    assert!(
-        done.stdout.contains("4 succeeded, 1 failed"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("command not found: prog"), "{}", done.stdout);
+    assert!(done.stdout.contains("4 succeeded, 1 failed"), "{}", done.stdout);
 }
 
 #[test]
@@ -611,18 +517,11 @@ fn a_file_that_is_no_database_is_told_by_whoever_meets_it() {
     let world = World::new();
     world.make_home();
     fs_err::write(world.home().join("packhorse.db"), "no database at all\n").unwrap();
-    for words in [
-        "ls",
-        "show",
-        "logs 1",
-        "peaks",
-        "run --slots 1 -- touch out",
-    ] {
+    for words in ["ls", "show", "logs 1", "peaks", "run --slots 1 -- touch out"] {
         let done = world.packhorse(words.split(' '));
         assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{words}");
         assert!(
-            done.stderr
-                .contains("packhorse.db` is not a database\nhint: "),
+            done.stderr.contains("packhorse.db` is not a database\nhint: "),
             "{words}: {}",
             done.stderr
         );
@@ -638,9 +537,7 @@ fn whoever_meets_a_damaged_database_is_told_how_to_go_on() {
     let database = rusqlite::Connection::open(world.database()).unwrap();
     let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'run'";
     let root: u32 = database.query_one(root, [], |row| row.get(0)).unwrap();
-    database
-        .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
-        .unwrap();
+    database.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     drop(database);
     let path = world.database();
     let mut bytes = fs_err::read(&path).unwrap();
@@ -661,10 +558,7 @@ fn whoever_meets_a_damaged_database_is_told_how_to_go_on() {
     fs_err::create_dir(world.work().join("old")).unwrap();
     for end in ["", "-wal", "-shm"] {
         let name = format!("packhorse.db{end}");
-        let _ = fs_err::rename(
-            world.home().join(&name),
-            world.work().join("old").join(&name),
-        );
+        let _ = fs_err::rename(world.home().join(&name), world.work().join("old").join(&name));
     }
     let done = world.packhorse(["run", "--slots", "1", "--", "echo", "two"]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -687,10 +581,7 @@ fn a_reader_on_a_full_disk_says_where_to_look() {
     };
     assert!(what.starts_with("error: the database `"), "{what}");
     assert!(what.ends_with("`: disk I/O error"), "{what}");
-    assert!(
-        hint.starts_with("hint: see whether its disk is full"),
-        "{hint}"
-    );
+    assert!(hint.starts_with("hint: see whether its disk is full"), "{hint}");
 }
 
 #[test]

@@ -55,10 +55,7 @@ fn a_run_ends_with_the_process_that_it_was_told_of_and_what_had_finished_is_on_r
     driver.kill();
     // Its input is still open.
     let ended = running.wait_for("\"run-ended\"");
-    assert!(
-        ended.contains("\"succeeded\":1,\"failed\":0,\"left\":2"),
-        "{ended}"
-    );
+    assert!(ended.contains("\"succeeded\":1,\"failed\":0,\"left\":2"), "{ended}");
     let done = running.finish();
     assert_eq!(done.code, 143, "{done:?}");
     assert!(!is_alive(&task));
@@ -77,16 +74,7 @@ fn nothing_starts_if_the_process_is_gone_or_another() {
     let another = Driver::start();
     let reused = format!("{}:1", another.pid());
     for process in [&other, &gone, &reused] {
-        let words = [
-            "run",
-            "--slots",
-            "1",
-            "--end-with",
-            process,
-            "--",
-            "touch",
-            "ran",
-        ];
+        let words = ["run", "--slots", "1", "--end-with", process, "--", "touch", "ran"];
         let done = world.packhorse(words);
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.stderr.contains("has ended already"), "{done:?}");
@@ -99,16 +87,7 @@ fn nothing_starts_if_the_process_is_gone_or_another() {
 #[test]
 fn gpus_as_written_are_handed_out_without_a_look() {
     let world = World::new();
-    let words = [
-        "run",
-        "--json",
-        "--as-written",
-        "--gpus",
-        "0,7",
-        "cuda:x",
-        "--",
-        "true",
-    ];
+    let words = ["run", "--json", "--as-written", "--gpus", "0,7", "cuda:x", "--", "true"];
     let done = world.packhorse(words);
     assert_eq!(done.code, 0, "{done:?}");
     let events = done.events();

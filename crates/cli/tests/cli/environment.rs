@@ -17,9 +17,8 @@ fn variables(world: &World, name: &str) -> BTreeMap<String, String> {
 #[test]
 fn a_task_may_have_any_number_of_variables() {
     let world = World::new();
-    let many: BTreeMap<String, String> = (0..500)
-        .map(|n| (format!("VARIABLE_{n}"), format!("{n} = \"$HOME\"\n'")))
-        .collect();
+    let many: BTreeMap<String, String> =
+        (0..500).map(|n| (format!("VARIABLE_{n}"), format!("{n} = \"$HOME\"\n'"))).collect();
     let task = json!({"command": "env -0 > out", "env": many});
     world.write("tasks.jsonl", format!("{task}\n"));
     let done = world.packhorse(["run", "--slots", "1", "--tasks", "tasks.jsonl"]);
@@ -43,24 +42,8 @@ fn a_tasks_own_outrank_those_of_the_run_which_outrank_the_persons() {
     let done = finish(command);
     assert_eq!(done.code, 0, "{done:?}");
     for (file, wanted) in [
-        (
-            "own",
-            [
-                ("A", "task"),
-                ("B", "run=2"),
-                ("C", "person"),
-                ("EMPTY", ""),
-            ],
-        ),
-        (
-            "plain",
-            [
-                ("A", "run"),
-                ("B", "run=2"),
-                ("C", "person"),
-                ("EMPTY", "no"),
-            ],
-        ),
+        ("own", [("A", "task"), ("B", "run=2"), ("C", "person"), ("EMPTY", "")]),
+        ("plain", [("A", "run"), ("B", "run=2"), ("C", "person"), ("EMPTY", "no")]),
     ] {
         let found = variables(&world, file);
         for (name, value) in wanted {
@@ -108,9 +91,7 @@ fn a_value_that_is_no_text_reaches_the_tasks() {
     use std::os::unix::ffi::OsStrExt as _;
     let world = World::new();
     let command = "printf %s \"$ODD\" > out";
-    let words = [
-        "run", "--slots", "1", "--env", "", "--", "sh", "-c", command,
-    ];
+    let words = ["run", "--slots", "1", "--env", "", "--", "sh", "-c", command];
     let mut words = words.map(std::ffi::OsStr::new);
     words[4] = std::ffi::OsStr::from_bytes(b"ODD=caf\xe9");
     let done = world.packhorse(words);
@@ -134,10 +115,8 @@ fn a_variable_without_a_name_or_a_value_is_refused() {
 #[test]
 fn a_run_within_a_task_is_a_run_of_its_own() {
     let world = World::new();
-    let inner = format!(
-        "{} run --slots 1 -q -- sh -c 'env -0 > out'",
-        env!("CARGO_BIN_EXE_packhorse")
-    );
+    let inner =
+        format!("{} run --slots 1 -q -- sh -c 'env -0 > out'", env!("CARGO_BIN_EXE_packhorse"));
     let task = json!({"command": inner, "params": {"lr": 1}, "results": "made"});
     world.write("tasks.jsonl", format!("{task}\n"));
     let done = world.packhorse(["run", "--gpus", "3", "--tasks", "tasks.jsonl"]);

@@ -46,10 +46,7 @@ fn assert_wall_clock(events: &[Event], before: Timestamp) {
     let times: Vec<Timestamp> = events.iter().map(|event| event.time).collect();
     assert!(times.is_sorted(), "time runs backwards: {events:#?}");
     let (first, last) = (times[0], times[times.len() - 1]);
-    assert!(
-        before <= first && last <= now,
-        "{before:?} {events:#?} {now:?}"
-    );
+    assert!(before <= first && last <= now, "{before:?} {events:#?} {now:?}");
 }
 
 #[test]
@@ -98,10 +95,7 @@ fn time_does_not_run_backwards_however_many_tasks_end() {
     let world = World::new();
     let before = Timestamp::now();
     let commands = "true\nfalse\n".repeat(200);
-    let done = world.packhorse_with(
-        ["run", "--slots", "8", "--retries", "1", "--json"],
-        commands,
-    );
+    let done = world.packhorse_with(["run", "--slots", "8", "--retries", "1", "--json"], commands);
     assert_eq!(done.code, 1, "{}", done.stderr);
     let first = events(&done);
     assert_wall_clock(&first, before);
@@ -116,10 +110,8 @@ fn time_does_not_run_backwards_however_many_tasks_end() {
 #[test]
 fn commands_that_are_no_text_have_a_written_form() {
     let world = World::new();
-    let done = world.packhorse_with(
-        ["run", "--slots", "1", "--json"],
-        b"echo caf\xe9\n\"\x01\n".as_slice(),
-    );
+    let done = world
+        .packhorse_with(["run", "--slots", "1", "--json"], b"echo caf\xe9\n\"\x01\n".as_slice());
     let events = events(&done);
     let commands = events.iter().filter_map(|event| match &event.kind {
         EventKind::Finished(result) => Some(result.command.as_ref().clone()),

@@ -49,12 +49,7 @@ impl World {
 fn repetitions_are_listed_by_the_names_that_the_original_gives_them() {
     let world = World::new();
     let listed = world.listed(FILE, &[]);
-    let tuned = [
-        "1e-3_net.hsTrue",
-        "1e-3_net.hs8",
-        "0.1_net.hsTrue",
-        "0.1_net.hs8",
-    ];
+    let tuned = ["1e-3_net.hsTrue", "1e-3_net.hs8", "0.1_net.hsTrue", "0.1_net.hs8"];
     let runs = tuned.map(|name| format!("results/tuned/tuned__l{name}"));
     let runs = std::iter::once("results/plain".to_owned()).chain(runs);
     let wanted = runs.flat_map(|run| [0, 1].map(|rep| format!("new {run}/log/rep_0{rep}")));
@@ -84,12 +79,7 @@ fn all_parameters_together_have_a_place_in_a_command() {
     let words = ["-e", "plain", "--dry-run", "--", "train", "{params}"];
     let done = world.exp(FILE, &words);
     let line = "train '{\"net\":{\"hidden\":3},\"seed\":1}'\n";
-    assert_eq!(
-        (done.code, done.stdout),
-        (0, line.repeat(2)),
-        "{}",
-        done.stderr
-    );
+    assert_eq!((done.code, done.stdout), (0, line.repeat(2)), "{}", done.stderr);
 }
 
 #[test]
@@ -171,10 +161,7 @@ fn the_cores_of_a_repetition_are_in_its_configuration() {
     let config = world.read("p/a/log/rep_00/experiment");
     let last = format!(",\"cpu_cores\":[{}]}}", cores.trim());
     assert!(config.ends_with(&last), "{config}");
-    assert!(
-        config.contains(r#""params":{"z":{"!float":"inf"}}"#),
-        "{config}"
-    );
+    assert!(config.contains(r#""params":{"z":{"!float":"inf"}}"#), "{config}");
     let seen = world.json_of("p/a/log/rep_00/seen");
     assert_eq!(world.json_of("p/a/log/rep_00/experiment"), seen);
 }
@@ -236,10 +223,7 @@ fn a_command_may_stand_in_the_file_and_each_experiment_may_have_its_own() {
     // What is given beside it wins.
     let done = world.exp(file, &["-o", "--dry-run", "--", "true"]);
     assert_eq!(done.stdout, "true --a '1 2'\n".repeat(2));
-    let done = world.exp(
-        file,
-        &["-o", "--dry-run", "--plain-command", "--", "x", "{b}"],
-    );
+    let done = world.exp(file, &["-o", "--dry-run", "--plain-command", "--", "x", "{b}"]);
     assert_eq!(done.stdout, "x '{b}'\n".repeat(2));
 }
 
@@ -250,11 +234,8 @@ fn lists_and_ablations_are_expanded_one_after_the_other() {
         name: e\npath: p\nlist1: {a: [1, 2], b: [x, y]}\nablative--2: {c: [5], d: {e_f: [6, 7]}}\n";
     let names = ["_c5", "_d.ef6", "_d.ef7"];
     let names = ["a1_bx", "a2_by"].map(|first| names.map(|name| format!("{first}{name}")));
-    let wanted: Vec<String> = names
-        .iter()
-        .flatten()
-        .map(|name| format!("new p/e/e__{name}/log/rep_00"))
-        .collect();
+    let wanted: Vec<String> =
+        names.iter().flatten().map(|name| format!("new p/e/e__{name}/log/rep_00")).collect();
     assert_eq!(world.listed(file, &[]), wanted);
     // The first of each, or every one of them; once, and in one job.
     let file = &format!("{file}repetitions: 3\niterations: 9\n");
@@ -262,10 +243,7 @@ fn lists_and_ablations_are_expanded_one_after_the_other() {
     assert_eq!(world.listed(file, &["--debugall"]), wanted);
     let done = world.exp(file, &["--debug", "--list", "--json"]);
     let config = &done.events()[0]["config"];
-    assert_eq!(
-        (&config["iterations"], &config["_debug"]),
-        (&1.into(), &true.into())
-    );
+    assert_eq!((&config["iterations"], &config["_debug"]), (&1.into(), &true.into()));
 }
 
 #[test]
@@ -274,17 +252,12 @@ fn jobs_are_cut_out_of_all_repetitions_of_a_name_and_one_can_be_run_by_itself() 
     let file = "{name: DEFAULT, path: p, reps_per_job: 2}\n---\n{name: a, repetitions: 3}\n---\n\
         {name: b, repetitions: 3, reps_per_job: 3, list: {x: [1, 2]}}\n";
     let done = world.exp(file, &["--list", "--json"]);
-    let jobs: Vec<u64> = done
-        .events()
-        .iter()
-        .map(|rep| rep["job"].as_u64().unwrap())
-        .collect();
+    let jobs: Vec<u64> = done.events().iter().map(|rep| rep["job"].as_u64().unwrap()).collect();
     assert_eq!(jobs, [0, 0, 1, 2, 2, 2, 3, 3, 3]);
     assert_eq!(world.exp(file, &["-j", "1", "--", "true"]).code, 0);
     let states = world.listed(file, &[]);
-    let (done, new): (Vec<_>, Vec<_>) = states
-        .iter()
-        .partition(|line| line.starts_with("succeeded"));
+    let (done, new): (Vec<_>, Vec<_>) =
+        states.iter().partition(|line| line.starts_with("succeeded"));
     assert_eq!(done, ["succeeded p/a/log/rep_02"]);
     assert_eq!(new.len(), 8);
     let refused = world.exp(file, &["-j", "4", "--", "true"]);
@@ -302,10 +275,7 @@ fn the_time_may_stand_before_every_name() {
     let path = listed[0].strip_prefix("new p/").unwrap();
     let (name, rest) = path.split_once('/').unwrap();
     let stamp = name.strip_suffix("_a").unwrap();
-    let shape: String = stamp
-        .chars()
-        .map(|c| if c.is_ascii_digit() { '9' } else { c })
-        .collect();
+    let shape: String = stamp.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
     assert_eq!(shape, "9999-999999");
     assert_eq!(rest, format!("{stamp}_a__x1/log/rep_00"));
 }
@@ -319,10 +289,8 @@ fn standard_input_is_a_file_too_and_runs_are_expanded_for_programs() {
     let done = world.packhorse_with(["exp", "-", "--expand"], documents);
     let runs = done.events();
     let wanted = ["b", "a__x1e-05", "a__x😀"];
-    let names: Vec<&str> = runs
-        .iter()
-        .map(|run| run["_experiment_name"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> =
+        runs.iter().map(|run| run["_experiment_name"].as_str().unwrap()).collect();
     assert_eq!(names, wanted);
     assert_eq!(runs[0]["repetitions"], 7);
     assert_eq!(runs[0].get("_rep_idx"), None);
@@ -342,21 +310,14 @@ fn parameters_inside_of_others_have_columns_of_their_own() {
     let world = World::new();
     let file = "{name: a, path: p, params: {net: {depth: 2, act: {kind: relu}}}, \
         grid: {net: {hidden: [64, 8]}}}";
-    let task = "echo 'packhorse: {\"loss\": {net.hidden}}'"
-        .replace("{\"", "{{\"")
-        .replace("}}'", "}}}'");
+    let task =
+        "echo 'packhorse: {\"loss\": {net.hidden}}'".replace("{\"", "{{\"").replace("}}'", "}}}'");
     let done = world.exp(file, &["--", "sh", "-c", &task]);
     assert_eq!(done.code, 0, "{done:?}");
     let done = world.packhorse(["results", "p", "--sort", "net.hidden"]);
-    let lines: Vec<Vec<&str>> = done
-        .stdout
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    assert_eq!(
-        done.stdout.lines().next(),
-        Some("all with net.act.kind = relu, net.depth = 2")
-    );
+    let lines: Vec<Vec<&str>> =
+        done.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(done.stdout.lines().next(), Some("all with net.act.kind = relu, net.depth = 2"));
     assert_eq!(lines[1][..2], ["net.hidden", "OUTCOME"], "{done:?}");
     assert_eq!((lines[2][0], lines[3][0]), ("8", "64"), "{done:?}");
     // For programs they are as they were.

@@ -107,9 +107,7 @@ fn rows_of_a_table_do_the_same_again() {
 fn a_sweep_does_the_same_again_with_its_parameters() {
     let world = world();
     let template = "echo {lr} $PACKHORSE_PARAMS > out/{bs}";
-    let words = [
-        "sweep", template, "-p", "lr", "0.1", "0.2", "-p", "bs", "8", "16",
-    ];
+    let words = ["sweep", template, "-p", "lr", "0.1", "0.2", "-p", "bs", "8", "16"];
     let options = ["--zip", "lr,bs", "--run", "--slots", "2"];
     let first = world.packhorse([&words[..], &options].concat());
     assert_eq!(first.code, 0, "{first:?}");

@@ -81,10 +81,7 @@ fn uuid(index: u32) -> String {
 fn row<'a>(table: &'a str, begin: &str) -> Vec<&'a str> {
     let line = table.lines().find(|line| line.trim().starts_with(begin));
     let line = line.unwrap_or_else(|| panic!("no line begins with `{begin}`:\n{table}"));
-    line.split("  ")
-        .map(str::trim)
-        .filter(|cell| !cell.is_empty())
-        .collect()
+    line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
 #[test]
@@ -101,12 +98,7 @@ fn the_table_has_a_line_for_each_gpu() {
     for (begin, busy, heat, uuid) in [("0 ", "0 %", "40 °C", first), ("1 ", "93 %", "-", second)] {
         let cells = row(&done.stdout, begin);
         assert_eq!(cells[1..3], [name, "24.0 GiB"], "{}", done.stdout);
-        assert_eq!(
-            cells[4..],
-            [busy, heat, "60 W of 300 W", &uuid],
-            "{}",
-            done.stdout
-        );
+        assert_eq!(cells[4..], [busy, heat, "60 W of 300 W", &uuid], "{}", done.stdout);
     }
 }
 
@@ -140,12 +132,7 @@ fn programs_get_all_readings_in_exact_numbers() {
 fn who_is_on_a_gpu_is_shown_with_user_and_command() {
     let machine = Machine::new(2);
     let gate = machine.world.fifo("gate");
-    let peak = [
-        "--peak",
-        "2G",
-        "--hold-until-closed",
-        gate.to_str().unwrap(),
-    ];
+    let peak = ["--peak", "2G", "--hold-until-closed", gate.to_str().unwrap()];
     let mut command = machine.world.program(fake_cuda_path(), peak);
     command
         .env(STATE_VARIABLE, machine.state.path())
@@ -178,9 +165,7 @@ fn who_is_on_a_gpu_is_shown_with_user_and_command() {
 fn a_process_of_another_world_is_shown_by_its_number() {
     let machine = Machine::new(1);
     // No process has this number: the kernel's limit is lower.
-    machine
-        .state
-        .process(&uuid(0), &FakeProcess::pretended(2_000_000_000, 1 << 30));
+    machine.state.process(&uuid(0), &FakeProcess::pretended(2_000_000_000, 1 << 30));
     let table = machine.packhorse(&["gpus"]).stdout;
     let (_, people) = table.split_once("\n\n").unwrap();
     assert_eq!(row(people, "0 ")[1..], ["2000000000", "-", "1.0 GiB", "-"]);
@@ -190,9 +175,7 @@ fn a_process_of_another_world_is_shown_by_its_number() {
 fn a_lost_gpu_does_not_hide_the_others() {
     for lost in [Lost::Entirely, Lost::Readings] {
         let machine = Machine::new(3);
-        machine
-            .state
-            .change(1, |device| device.faults.lost = Some(lost));
+        machine.state.change(1, |device| device.faults.lost = Some(lost));
         let done = machine.packhorse(&["gpus"]);
         assert_eq!(done.code, 0, "{done:?}");
         assert_eq!(row(&done.stdout, "0 ")[1], "NVIDIA Fake 24GB");
@@ -210,9 +193,7 @@ fn instances_of_a_divided_gpu_are_listed_under_it() {
     let machine = Machine::new(1);
     let instances = vec![FakeMig::new(0, 0), FakeMig::new(0, 2)];
     let uuids = [0, 1].map(|place: usize| instances[place].uuid.clone());
-    machine
-        .state
-        .change(0, |device| device.mig = Mig::Enabled(instances));
+    machine.state.change(0, |device| device.mig = Mig::Enabled(instances));
     let done = machine.packhorse(&["gpus"]);
     for uuid in &uuids {
         let line = done.stdout.lines().find(|line| line.contains(uuid));
@@ -231,10 +212,7 @@ fn amds_cards_are_shown_too() {
     machine.amd(0);
     let done = machine.packhorse(&["gpus"]);
     let cells = row(&done.stdout, "0 ");
-    assert_eq!(
-        cells[1..5],
-        ["AMD GPU 0x740f", "64.0 GiB", "63.0 GiB", "55 %"]
-    );
+    assert_eq!(cells[1..5], ["AMD GPU 0x740f", "64.0 GiB", "63.0 GiB", "55 %"]);
     assert_eq!(machine.json()[0]["vendor"], "amd");
 }
 
@@ -256,16 +234,10 @@ fn a_machine_without_gpus_says_so_and_what_to_do() {
 fn a_driver_that_fails_to_start_is_explained() {
     let machine = Machine::new(2);
     for (code, reason, hint) in [
-        (
-            Code::DriverNotLoaded,
-            "kernel module is not loaded",
-            "modprobe",
-        ),
+        (Code::DriverNotLoaded, "kernel module is not loaded", "modprobe"),
         (Code::LibRmVersionMismatch, "different versions", "reboot"),
     ] {
-        machine
-            .state
-            .change_driver(|driver| driver.init = Some(code));
+        machine.state.change_driver(|driver| driver.init = Some(code));
         for words in [&["gpus"][..], &["run", "--", "true"]] {
             let done = machine.packhorse(words);
             assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
@@ -279,10 +251,7 @@ fn a_driver_that_fails_to_start_is_explained() {
 fn a_library_that_cannot_be_loaded_is_named() {
     let machine = Machine::new(0);
     let mut command = machine.command(&["gpus"]);
-    command.env(
-        "PACKHORSE_NVML_LIBRARY",
-        machine.world.write("broken.so", "no library"),
-    );
+    command.env("PACKHORSE_NVML_LIBRARY", machine.world.write("broken.so", "no library"));
     let done = finish(command);
     assert_eq!(done.code, 2);
     assert!(done.stderr.contains("broken.so"), "{done:?}");
@@ -293,9 +262,7 @@ fn a_library_that_cannot_be_loaded_is_named() {
 fn by_default_every_healthy_gpu_is_used() {
     Machine::new(3).assert_seen("CUDA_VISIBLE_DEVICES", |_| {}, &["0", "1", "2"]);
     let machine = Machine::new(3);
-    machine
-        .state
-        .change(1, |device| device.faults.lost = Some(Lost::Entirely));
+    machine.state.change(1, |device| device.faults.lost = Some(Lost::Entirely));
     // CUDA counts without the lost one: only UUIDs are sure to hit.
     let all = |command: &mut Command| {
         command.args(["--gpus", "all"]);
@@ -307,24 +274,15 @@ fn by_default_every_healthy_gpu_is_used() {
 fn a_divided_gpu_is_used_by_its_instances() {
     let machine = Machine::new(2);
     let instances = vec![FakeMig::new(1, 0), FakeMig::new(1, 3)];
-    let wanted = [
-        uuid(0),
-        instances[0].uuid.clone(),
-        instances[1].uuid.clone(),
-    ];
-    machine
-        .state
-        .change(1, |device| device.mig = Mig::Enabled(instances));
+    let wanted = [uuid(0), instances[0].uuid.clone(), instances[1].uuid.clone()];
+    machine.state.change(1, |device| device.mig = Mig::Enabled(instances));
     let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
     machine.assert_seen("CUDA_VISIBLE_DEVICES", |_| {}, &wanted);
 
     let one = |command: &mut Command| {
         command.args(["--gpus", wanted[2]]);
     };
-    let machine = Machine {
-        world: World::new(),
-        ..machine
-    };
+    let machine = Machine { world: World::new(), ..machine };
     machine.assert_seen("CUDA_VISIBLE_DEVICES", one, &[wanted[2]]);
 }
 
@@ -344,18 +302,9 @@ fn a_limit_in_the_environment_that_makes_no_sense_is_named() {
     let machine = Machine::new(2);
     for (list, wanted) in [
         ("", "CUDA_VISIBLE_DEVICES is set to ``, which allows none"),
-        (
-            "-1",
-            "CUDA_VISIBLE_DEVICES is set to `-1`, which allows none",
-        ),
-        (
-            "7",
-            "CUDA_VISIBLE_DEVICES is set to `7`: there is no GPU `7`",
-        ),
-        (
-            "0,0",
-            "CUDA_VISIBLE_DEVICES is set to `0,0`: `0` is the same GPU as `0`",
-        ),
+        ("-1", "CUDA_VISIBLE_DEVICES is set to `-1`, which allows none"),
+        ("7", "CUDA_VISIBLE_DEVICES is set to `7`: there is no GPU `7`"),
+        ("0,0", "CUDA_VISIBLE_DEVICES is set to `0,0`: `0` is the same GPU as `0`"),
     ] {
         let mut command = machine.command(&["run", "--", "true"]);
         command.env("CUDA_VISIBLE_DEVICES", list);
@@ -368,10 +317,7 @@ fn a_limit_in_the_environment_that_makes_no_sense_is_named() {
     let mut command = machine.command(&["run", "--gpus", "9", "--", "true"]);
     command.env("CUDA_VISIBLE_DEVICES", "7");
     let done = finish(command);
-    assert!(
-        done.stderr.starts_with("error: there is no GPU `9`"),
-        "{done:?}"
-    );
+    assert!(done.stderr.starts_with("error: there is no GPU `9`"), "{done:?}");
 }
 
 #[test]
@@ -406,9 +352,7 @@ fn a_gpu_named_twice_is_refused() {
 #[test]
 fn a_lost_gpu_that_is_named_is_refused_with_the_reason() {
     let machine = Machine::new(2);
-    machine
-        .state
-        .change(1, |device| device.faults.lost = Some(Lost::Readings));
+    machine.state.change(1, |device| device.faults.lost = Some(Lost::Readings));
     machine.assert_refused(&["0,1"], &["GPU `1` does not work", "fallen off the bus"]);
 }
 
@@ -418,10 +362,7 @@ fn tasks_on_amds_cards_are_told_in_amds_variables() {
     machine.amd(0);
     machine.amd(1);
     machine.assert_seen("ROCR_VISIBLE_DEVICES", |_| {}, &["0", "1"]);
-    let machine = Machine {
-        world: World::new(),
-        state: machine.state,
-    };
+    let machine = Machine { world: World::new(), state: machine.state };
     machine.amd(0);
     machine.amd(1);
     let all = "$ROCR_VISIBLE_DEVICES/$HIP_VISIBLE_DEVICES/${CUDA_VISIBLE_DEVICES-unset}";
@@ -448,9 +389,7 @@ fn a_cuda_program_sees_the_device_it_was_given() {
 fn without_a_driver_ids_are_taken_as_they_are() {
     let machine = Machine::new(2);
     // As good as none: nobody can say what there is.
-    machine
-        .state
-        .change_driver(|driver| driver.init = Some(Code::DriverNotLoaded));
+    machine.state.change_driver(|driver| driver.init = Some(Code::DriverNotLoaded));
     let named = |command: &mut Command| {
         command.args(["--gpus", "7,GPU-fast,x:y"]);
     };
@@ -461,12 +400,8 @@ fn without_a_driver_ids_are_taken_as_they_are() {
 fn on_a_terminal_of_80_columns_no_line_is_broken_and_no_uuid_is_cut() {
     let machine = Machine::new(2);
     let reason = "something that takes many words to say and more columns than there are";
-    machine
-        .state
-        .change(1, |device| device.faults.lost = Some(Lost::Entirely));
-    machine
-        .state
-        .change(0, |device| device.name = reason.to_owned());
+    machine.state.change(1, |device| device.faults.lost = Some(Lost::Entirely));
+    machine.state.change(0, |device| device.name = reason.to_owned());
     let mut command = machine.command(&["gpus"]);
     command.env("TERM", "xterm");
     let mut terminal = Terminal::start(command, 80, 24);

@@ -88,17 +88,11 @@ fn the_sample_of_the_original_runs_with_any_command() {
     }
     // A date, a time, who and what.
     let first = log.lines().next().unwrap();
-    assert!(
-        first.starts_with("20") && first.as_bytes()[19] == b' ',
-        "{first}"
-    );
+    assert!(first.starts_with("20") && first.as_bytes()[19] == b' ', "{first}");
 
     let again = world.packhorse(["grid", "config.py", "--", "false"]);
     assert_eq!(again.code, 0, "{again:?}");
-    assert!(
-        again.stderr.contains("nothing to do: 4 tests are done"),
-        "{again:?}"
-    );
+    assert!(again.stderr.contains("nothing to do: 4 tests are done"), "{again:?}");
 }
 
 #[test]
@@ -109,10 +103,7 @@ fn skipped_tests_are_in_the_scheduler_log() {
     assert_eq!(world.grid(file, &[]).code, 0);
     let more = file.replace("[1]", "[1, 2]");
     let done = world.grid(&more, &[]);
-    assert!(
-        done.stderr.contains("1 test is done, and skipped"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("1 test is done, and skipped"), "{done:?}");
     let log = world.read("logs/s.log");
     let lines: Vec<&str> = log.lines().map(|line| &line[20..]).collect();
     assert_eq!(
@@ -127,9 +118,7 @@ fn skipped_tests_are_in_the_scheduler_log() {
             "gpu0 finished",
         ]
     );
-    let quiet = file
-        .replace("logs/s.log", "null")
-        .replace("a: [1]", "b: [1]");
+    let quiet = file.replace("logs/s.log", "null").replace("a: [1]", "b: [1]");
     assert_eq!(world.grid(&quiet, &[]).code, 0);
     assert!(!world.work().join("scheduler.log").exists());
     assert_eq!(world.read("logs/s.log"), log);
@@ -157,10 +146,7 @@ fn gpus_are_those_of_the_file_or_of_the_command_line() {
 
     let none = world.grid("command: 'true'", &[]);
     assert_eq!(none.code, 2);
-    assert!(
-        none.stderr.contains("scheduler_config has no `gpu`"),
-        "{none:?}"
-    );
+    assert!(none.stderr.contains("scheduler_config has no `gpu`"), "{none:?}");
     assert!(none.stderr.contains("--gpus"), "{none:?}");
 }
 
@@ -245,10 +231,7 @@ fn only_some_tests_run_and_unknown_conditions_are_refused() {
     assert_eq!(done.code, 0, "{done:?}");
     let list = world.grid(file, &["--list"]).stdout;
     assert_eq!(list.matches("succeeded").count(), 1, "{list}");
-    assert!(
-        list.contains("succeeded    results/k-2,method-GAN,\n"),
-        "{list}"
-    );
+    assert!(list.contains("succeeded    results/k-2,method-GAN,\n"), "{list}");
     for (condition, wanted) in [
         ("methd=GAN", "did you mean `method`?"),
         ("method=GANN", "did you mean `GAN`?"),
@@ -263,10 +246,7 @@ fn only_some_tests_run_and_unknown_conditions_are_refused() {
 #[test]
 fn mistakes_are_shown_in_their_lines_and_nothing_starts() {
     let world = World::new();
-    let done = world.grid(
-        "scheduler_config:\n  gpu: ['0']\n  temp_foldr: x\ncommand: echo",
-        &[],
-    );
+    let done = world.grid("scheduler_config:\n  gpu: ['0']\n  temp_foldr: x\ncommand: echo", &[]);
     assert_eq!(done.code, 2);
     let wanted = "error: there is no key `temp_foldr` in scheduler_config\n \
                   --> tests.yaml:3:3\n  |\n3 |   temp_foldr: x\n  |   ^^^^^^^^^^ unknown key\n  |\n  \
@@ -285,20 +265,14 @@ fn mistakes_are_shown_in_their_lines_and_nothing_starts() {
         (&["grid", "nowhere.yaml"], "nowhere.yaml"),
         (&["grid", "config.py", "x.py"], "unexpected argument"),
         (&["grid", "config"], "could be written in anything"),
-        (
-            &["grid", "tests.yaml", "--list", "--dry-run"],
-            "cannot be used with",
-        ),
+        (&["grid", "tests.yaml", "--list", "--dry-run"], "cannot be used with"),
     ] {
         let done = world.packhorse(words);
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.stderr.contains(wanted), "{done:?}");
     }
     let done = world.grid("scheduler_config: {gpu: ['0']}", &[]);
-    assert!(
-        done.stderr.contains("says nothing of what to run"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("says nothing of what to run"), "{done:?}");
     let done = world.grid("test_config: [{lr: [1]}]", &["--", "echo", "{lrr}"]);
     assert_eq!(done.code, 2);
     assert!(done.stderr.contains("did you mean {lr}?"), "{done:?}");
@@ -327,14 +301,10 @@ fn names_that_are_not_enough_are_told_of_before_anything_starts() {
                 command: touch\ntest_config: [{v: [abc, abd, x/y, abc]}]";
     let done = world.grid(file, &["--", "sh", "-c", "echo {v}"]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(
-        done.stderr.contains("2 tests would share a folder"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("2 tests would share a folder"), "{done:?}");
     assert!(done.stderr.contains("`v-ab,`"), "{done:?}");
     assert!(
-        done.stderr
-            .contains("1 test would have a folder name that is too long or has a `/`"),
+        done.stderr.contains("1 test would have a folder name that is too long or has a `/`"),
         "{done:?}"
     );
     assert!(done.stderr.contains("each runs once"), "{done:?}");
@@ -349,15 +319,11 @@ fn a_grid_can_be_planned() {
     let world = World::new();
     let file = "scheduler_config: {gpu: ['0', '1']}\ncommand: echo\ntest_config: [{a: [1, 2, 3]}]";
     world.write("tests.yaml", file);
-    let plan = world
-        .packhorse(["plan", "grid", "tests.yaml", "--json"])
-        .json();
+    let plan = world.packhorse(["plan", "grid", "tests.yaml", "--json"]).json();
     assert_eq!(plan["tasks"].as_array().unwrap().len(), 3);
     assert_eq!(plan["tasks"][0]["command"], "echo --a 1");
     world.grid(file, &["--only", "a=2"]);
-    let plan = world
-        .packhorse(["plan", "grid", "tests.yaml", "--json"])
-        .json();
+    let plan = world.packhorse(["plan", "grid", "tests.yaml", "--json"]).json();
     assert_eq!(plan["tasks"].as_array().unwrap().len(), 2);
     assert!(!world.work().join("results/a-1,").exists());
 }

@@ -146,11 +146,7 @@ fn a_driver_that_does_not_answer_is_given_up_with_a_word() {
         assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{words:?}");
         let told = |text: &str| done.stderr.matches(text).count();
         assert_eq!(told("the GPU driver does not answer yet"), 1, "{done:?}");
-        assert_eq!(
-            told("error: the GPU driver has not answered"),
-            1,
-            "{done:?}"
-        );
+        assert_eq!(told("error: the GPU driver has not answered"), 1, "{done:?}");
         assert!(done.stderr.contains("hint: "), "{done:?}");
     }
     assert!(!world.work().join("started").exists());
@@ -234,10 +230,7 @@ fn memory_that_stays_is_told_with_whoever_is_still_on_the_gpu() {
     stranger.wait().unwrap();
     assert!(line.contains("GPU 0 still holds 9.0 GiB"), "{line}");
     let pid = stranger.id();
-    assert!(
-        line.contains(&format!("process {pid} (sleep of ")),
-        "{line}"
-    );
+    assert!(line.contains(&format!("process {pid} (sleep of ")), "{line}");
     assert!(line.contains("(fake-cuda of task 1.2)"), "{line}");
     machine.state.release(0);
     machine.world.write("second", "");

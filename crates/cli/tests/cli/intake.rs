@@ -80,10 +80,7 @@ fn blank_lines_and_remarks_are_skipped() {
 #[test]
 fn a_backslash_continues_the_line() {
     let world = World::new();
-    let done = run(
-        &world,
-        "echo one \\\n  two \\\n  three >> out\necho four >> out\n",
-    );
+    let done = run(&world, "echo one \\\n  two \\\n  three >> out\necho four >> out\n");
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("out"), "one two three\nfour\n");
 }
@@ -91,10 +88,7 @@ fn a_backslash_continues_the_line() {
 #[test]
 fn windows_line_ends_are_no_part_of_the_command() {
     let world = World::new();
-    let done = run(
-        &world,
-        "echo one >> out\r\n\r\n# x\r\necho two >> out\r\ntouch plain\r\n",
-    );
+    let done = run(&world, "echo one >> out\r\n\r\n# x\r\necho two >> out\r\ntouch plain\r\n");
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("out"), "one\ntwo\n");
     assert!(world.work().join("plain").exists());
@@ -136,10 +130,7 @@ fn a_directive_pins_a_task_to_cores() {
     assert_eq!(done.code, 0, "{done:?}");
     let given = world.read("given");
     assert!(given.trim().parse::<u32>().is_ok(), "one core: {given}");
-    assert_eq!(
-        world.read("allowed"),
-        format!("Cpus_allowed_list:\t{given}")
-    );
+    assert_eq!(world.read("allowed"), format!("Cpus_allowed_list:\t{given}"));
 }
 
 #[test]
@@ -165,10 +156,7 @@ fn the_lower_priority_number_goes_first_and_equals_keep_their_order() {
 #[test]
 fn a_directive_sets_retries() {
     let world = World::new();
-    let done = run(
-        &world,
-        "#packhorse retries=2\necho x >> often; false\necho x >> once; false\n",
-    );
+    let done = run(&world, "#packhorse retries=2\necho x >> often; false\necho x >> once; false\n");
     assert_eq!(done.code, 1, "{done:?}");
     assert_eq!(world.read("often"), "x\nx\nx\n");
     assert_eq!(world.read("once"), "x\n");
@@ -180,11 +168,7 @@ fn a_directive_sets_a_time_limit() {
     world.fifo("never");
     let done = run(&world, "#packhorse timeout=100ms\ncat never\n");
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout
-            .contains("1.1  ran past its time limit: cat never"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("1.1  ran past its time limit: cat never"), "{done:?}");
 }
 
 #[test]
@@ -241,10 +225,7 @@ fn a_mistake_in_a_file_starts_nothing() {
     world.write("bad.txt", "touch out\n\n#packhorse prioriti=3\ntouch out\n");
     let done = world.packhorse(["run", "--slots", "1", "good.txt", "bad.txt"]);
     assert_eq!(done.code, 2, "{done:?}");
-    assert!(
-        done.stderr.contains("there is no option `prioriti`"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("there is no option `prioriti`"), "{done:?}");
     assert!(done.stderr.contains("bad.txt:3:12"), "{done:?}");
     assert!(done.stderr.contains("did you mean `priority`?"), "{done:?}");
     assert!(done.stderr.contains("nothing was started"), "{done:?}");
@@ -306,15 +287,7 @@ fn bytes_that_are_no_text_reach_the_command() {
 #[test]
 fn bytes_that_are_no_text_survive_the_store() {
     let world = World::new();
-    let words = [
-        &b"run"[..],
-        b"--slots",
-        b"1",
-        b"--",
-        b"cp",
-        b"from-\xff",
-        b"to",
-    ];
+    let words = [&b"run"[..], b"--slots", b"1", b"--", b"cp", b"from-\xff", b"to"];
     let words = words.map(std::ffi::OsStr::from_bytes);
     assert_eq!(world.packhorse(words).code, 1);
     let from = world.work().join(words[5]);

@@ -91,10 +91,8 @@ fn one_that_ends_by_itself_when_the_task_has_is_not_worth_a_word() {
     let world = World::new();
     // As the helpers of Python's multiprocessing do: a pipe is closed, and they clean up.
     let helper = "trap 'touch asked' TERM; cat pipe; for _ in 1 2 3 4 5; do /bin/true; done";
-    let task = format!(
-        "mkfifo pipe; sh -c '{}' & exec 3> pipe; exit 0\n",
-        helper.replace('\'', "'\\''")
-    );
+    let task =
+        format!("mkfifo pipe; sh -c '{}' & exec 3> pipe; exit 0\n", helper.replace('\'', "'\\''"));
     let done = world.packhorse_with(["run", "--slots", "1"], &task);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!done.stdout.contains("warning"), "{done:?}");
@@ -105,10 +103,8 @@ fn one_that_ends_by_itself_when_the_task_has_is_not_worth_a_word() {
 fn several_are_counted() {
     let world = World::new();
     world.fifo("never");
-    let done = world.packhorse_with(
-        ["run", "--slots", "1"],
-        "cat never & cat never & cat never & exit 0\n",
-    );
+    let done = world
+        .packhorse_with(["run", "--slots", "1"], "cat never & cat never & cat never & exit 0\n");
     assert_eq!(done.code, 0, "{done:?}");
     let warning = "1.1 warning: 3 processes it left behind were ended";
     assert!(done.stdout.contains(warning), "{done:?}");
@@ -154,10 +150,7 @@ fn the_next_task_does_not_get_what_a_process_left_behind_writes() {
     let [said, over] = ["said", "over"].map(|name| world.fifo(name));
     world.fifo("never");
     // It answers SIGTERM and stays: only SIGKILL ends it.
-    world.write(
-        "stray",
-        "trap 'echo last words' TERM; echo > said; while :; do cat never; done",
-    );
+    world.write("stray", "trap 'echo last words' TERM; echo > said; while :; do cat never; done");
     let mut running = world.start(["run", "--slots", "1"]);
     running.send("setsid sh stray & cat over\necho mine\n");
     receive(&said);

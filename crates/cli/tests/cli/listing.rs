@@ -11,10 +11,7 @@ fn runs_are_listed_the_newest_first() {
     run(&world, "true\n");
     run(&world, "true\nexit 3\n");
     let list = world.packhorse(["ls"]).stdout;
-    let rows: Vec<Vec<_>> = list
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let rows: Vec<Vec<_>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0][..2], ["RUN", "STATE"], "{list}");
     assert_eq!(rows[1][..2], ["2", "finished"], "{list}");
     assert_eq!(rows[1][5..9], ["2", "1", "1", "0"], "{list}");
@@ -36,14 +33,8 @@ fn a_run_is_shown_with_its_tasks() {
     run(&world, "true\nexit 3\nno-such-command\n");
     let shown = world.packhorse(["show"]).stdout;
     assert!(shown.starts_with("run 1  finished\n"), "{shown}");
-    assert!(
-        shown.contains(&world.work().display().to_string()),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("3: 1 succeeded, 2 failed, 0 running, 0 left"),
-        "{shown}"
-    );
+    assert!(shown.contains(&world.work().display().to_string()), "{shown}");
+    assert!(shown.contains("3: 1 succeeded, 2 failed, 0 running, 0 left"), "{shown}");
     assert!(shown.contains("`packhorse retry 1`"), "{shown}");
     let task = |number: &str| {
         let line = shown.lines().find(|line| line.starts_with(number));
@@ -51,21 +42,13 @@ fn a_run_is_shown_with_its_tasks() {
     };
     assert!(task("1.1").contains(" succeeded "), "{shown}");
     assert!(task("1.2").contains(" exit status 3 "), "{shown}");
-    assert!(
-        task("1.3").contains("(command not found: no-such-command)"),
-        "{shown}"
-    );
+    assert!(task("1.3").contains("(command not found: no-such-command)"), "{shown}");
 
     let failed = world.packhorse(["show", "1", "--failed"]).stdout;
     assert!(!failed.contains("1.1 "), "{failed}");
-    assert!(
-        failed.contains("1.2 ") && failed.contains("1.3 "),
-        "{failed}"
-    );
+    assert!(failed.contains("1.2 ") && failed.contains("1.3 "), "{failed}");
 
-    let objects = world
-        .packhorse(["show", "1", "--failed", "--json"])
-        .events();
+    let objects = world.packhorse(["show", "1", "--failed", "--json"]).events();
     assert_eq!(objects[0]["run"], 1);
     assert_eq!(objects[1]["task"], "1.2");
     assert_eq!(objects[1]["outcome"], "failed");
@@ -84,12 +67,7 @@ fn a_task_is_shown_with_its_attempts() {
     assert_eq!(done.code, 0, "{done:?}");
     let shown = world.packhorse(["show", "1.1"]).stdout;
     assert!(shown.starts_with("task 1.1  succeeded\n"), "{shown}");
-    for line in [
-        "  attempt 1",
-        "    outcome  exit status 1 after",
-        "  attempt 2",
-        "GPU-7",
-    ] {
+    for line in ["  attempt 1", "    outcome  exit status 1 after", "  attempt 2", "GPU-7"] {
         assert!(shown.contains(line), "no {line} in {shown}");
     }
     let task = world.packhorse(["show", "1.1", "--json"]).json();
@@ -109,15 +87,10 @@ fn what_does_not_exist_is_said() {
         assert!(done.stderr.contains("no run yet"), "{words}: {done:?}");
     }
     run(&world, "true\n");
-    for words in [
-        "show 7", "retry 7", "resume 7", "show 7.1", "show 1.9", "logs 1.9",
-    ] {
+    for words in ["show 7", "retry 7", "resume 7", "show 7.1", "show 1.9", "logs 1.9"] {
         let done = world.packhorse(words.split(' '));
         assert_eq!(done.code, 2, "{words}: {done:?}");
-        assert!(
-            done.stderr.contains('7') || done.stderr.contains('9'),
-            "{words}: {done:?}"
-        );
+        assert!(done.stderr.contains('7') || done.stderr.contains('9'), "{words}: {done:?}");
     }
 }
 

@@ -38,10 +38,7 @@ fn gpus_are_shown_with_what_runs_on_them() {
     assert_eq!(terminal.finish(), 0);
     let screen = terminal.screen();
     assert_eq!(screen.len(), 1, "{screen:#?}");
-    assert!(
-        screen[0].starts_with("run 1 ended: 2 succeeded in "),
-        "{screen:#?}"
-    );
+    assert!(screen[0].starts_with("run 1 ended: 2 succeeded in "), "{screen:#?}");
 }
 
 #[test]
@@ -86,10 +83,7 @@ fn a_large_run_has_its_percentage_and_times_in_80_columns_too() {
 #[test]
 fn tasks_that_share_a_gpu_and_tasks_without_one_have_lines_too() {
     for (words, begin) in [
-        (
-            &["--gpus", "0", "-g", "0.5"][..],
-            [" GPU 0  1.1  ", " GPU 0  1.2  "],
-        ),
+        (&["--gpus", "0", "-g", "0.5"][..], [" GPU 0  1.1  ", " GPU 0  1.2  "]),
         (&["--slots", "2"], [" 1.1  ", " 1.2  "]),
     ] {
         let world = World::new();
@@ -113,10 +107,7 @@ fn failures_scroll_away_above_the_view_and_stay() {
     terminal.wait_for("1/2 done, 1 failed, 1 running");
     let screen = terminal.screen();
     assert!(screen[0].starts_with("1.1 failed after "), "{screen:#?}");
-    assert!(
-        screen[0].ends_with(": exit status 3: exit 3"),
-        "{screen:#?}"
-    );
+    assert!(screen[0].ends_with(": exit status 3: exit 3"), "{screen:#?}");
     assert!(screen[1].starts_with(" GPU 0  1.2  "), "{screen:#?}");
     gate.pass(1);
     assert_eq!(terminal.finish(), 1);
@@ -139,10 +130,7 @@ fn what_tasks_write_stays_above_the_view_and_cannot_spoil_it() {
     let screen = terminal.screen();
     let wanted = ["1.1 | hello", "1.2 | a␛[2Jb", "1.2 | ␇"];
     assert_eq!(screen[..3], wanted);
-    assert!(
-        screen[3].starts_with("run 1 ended: 2 succeeded"),
-        "{screen:#?}"
-    );
+    assert!(screen[3].starts_with("run 1 ended: 2 succeeded"), "{screen:#?}");
 }
 
 #[test]
@@ -169,8 +157,7 @@ fn there_are_colours_unless_they_are_not_wanted() {
         assert_eq!(terminal.finish(), 1);
         let text = terminal.text();
         let colours = text.split("\x1b[").filter(|part| {
-            part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';')
-                .starts_with('m')
+            part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
         });
         assert_eq!(colours.count() > 0, coloured, "{text:?}");
         assert!(terminal.screen()[0].starts_with("1.1 failed"), "{text:?}");
@@ -200,10 +187,7 @@ fn a_narrow_terminal_does_not_break_lines() {
         assert!(line.chars().count() <= 20, "{line}");
     }
     let screen = terminal.screen().concat();
-    assert!(
-        screen.starts_with("run 1 ended: 3 succeeded in "),
-        "{screen}"
-    );
+    assert!(screen.starts_with("run 1 ended: 3 succeeded in "), "{screen}");
 }
 
 #[test]
@@ -219,10 +203,7 @@ fn a_terminal_that_becomes_narrower_is_drawn_anew() {
     gate.pass(1);
     assert_eq!(terminal.finish(), 0);
     let lines = view_lines(&terminal.text());
-    assert!(
-        lines.iter().any(|line| line.chars().count() > 45),
-        "{lines:#?}"
-    );
+    assert!(lines.iter().any(|line| line.chars().count() > 45), "{lines:#?}");
     let later = lines.iter().position(|line| line.contains("1/2 done"));
     for line in &lines[later.unwrap()..] {
         assert!(line.chars().count() <= 45, "{line}");
@@ -354,10 +335,7 @@ fn more_gpus_than_lines_do_not_run_over_the_top() {
     terminal.wait_for("0/2 done, 2 running");
     let screen = terminal.screen();
     assert!(screen.len() < 8, "{screen:#?}");
-    assert!(
-        screen.iter().any(|line| line.contains(" more")),
-        "{screen:#?}"
-    );
+    assert!(screen.iter().any(|line| line.contains(" more")), "{screen:#?}");
     gate.pass(2);
     assert_eq!(terminal.finish(), 0);
     assert_eq!(terminal.screen().len(), 1, "{:#?}", terminal.screen());
@@ -379,10 +357,7 @@ fn where_nothing_can_be_drawn_there_are_plain_lines() {
     let world = World::new();
     let done = finish(run(&world, "true\n", &["--gpus", "0"]));
     assert!(!done.stdout.contains('\x1b'), "{done:?}");
-    assert!(
-        done.stdout.contains("1.1 started on GPU 0: true\n"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("1.1 started on GPU 0: true\n"), "{done:?}");
 }
 
 #[test]
@@ -392,10 +367,7 @@ fn a_quiet_run_draws_nothing() {
     assert_eq!(terminal.finish(), 0);
     let screen = terminal.screen();
     assert!(!terminal.text().contains('\x1b'), "{screen:#?}");
-    assert!(
-        screen[0].starts_with("run 1 ended: 1 succeeded"),
-        "{screen:#?}"
-    );
+    assert!(screen[0].starts_with("run 1 ended: 1 succeeded"), "{screen:#?}");
 }
 
 #[test]
@@ -436,10 +408,7 @@ fn the_screen_is_never_erased_from_its_first_column_on() {
     for (place, _) in erased {
         // After a character, or below the rows just drawn.
         let before = &text[..place];
-        assert!(
-            before.ends_with(' ') || before.ends_with("\x1b[K\r\n"),
-            "{before:?}"
-        );
+        assert!(before.ends_with(' ') || before.ends_with("\x1b[K\r\n"), "{before:?}");
     }
 }
 
@@ -477,11 +446,9 @@ fn a_terminal_that_was_held_shows_the_rest_when_it_is_let_go() {
     crate::support::receive(&flooded);
     assert_eq!(terminal.finish(), 1);
     let text = terminal.text();
-    for line in [
-        "lines of its output left out",
-        "1.2 failed after",
-        "run 1 ended: 1 succeeded, 1 failed",
-    ] {
+    for line in
+        ["lines of its output left out", "1.2 failed after", "run 1 ended: 1 succeeded, 1 failed"]
+    {
         assert_eq!(text.matches(line).count(), 1, "{line}");
     }
 }

@@ -34,10 +34,7 @@ fn lines(done: &Done) -> Vec<&str> {
 #[test]
 fn both_streams_are_shown_together_or_each_alone() {
     let world = run(BOTH);
-    assert_eq!(
-        lines(&world.packhorse(["logs", "1.1"])),
-        ["err", "more", "out"]
-    );
+    assert_eq!(lines(&world.packhorse(["logs", "1.1"])), ["err", "more", "out"]);
     let only = |stream| world.packhorse(["logs", "1.1", stream]).stdout;
     assert_eq!(only("--stdout"), "out\nmore\n");
     assert_eq!(only("--stderr"), "err\n");
@@ -184,10 +181,7 @@ fn following_ends_with_a_run_that_was_killed() {
 #[test]
 fn following_a_task_that_has_ended_shows_it_and_ends() {
     let world = run(BOTH);
-    assert_eq!(
-        lines(&world.packhorse(["logs", "-f", "1"])),
-        ["err", "more", "out"]
-    );
+    assert_eq!(lines(&world.packhorse(["logs", "-f", "1"])), ["err", "more", "out"]);
 }
 
 #[test]
@@ -205,10 +199,7 @@ fn await_watching(follower: &Running) {
     let watches = |file: fs_err::DirEntry| {
         fs_err::read_link(file.path()).is_ok_and(|link| link.ends_with("anon_inode:inotify"))
     };
-    while !fs_err::read_dir(&folder)
-        .unwrap()
-        .any(|file| file.is_ok_and(watches))
-    {
+    while !fs_err::read_dir(&folder).unwrap().any(|file| file.is_ok_and(watches)) {
         std::thread::yield_now();
     }
 }

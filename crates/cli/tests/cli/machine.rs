@@ -62,9 +62,7 @@ impl Machine {
     pub fn stranger(&self, peak: &str, gate: &str) -> Child {
         let gate = self.world.work().join(gate);
         let mut program = Command::new(fake_cuda_path());
-        program
-            .args(["--peak", peak, "--hold-until-exists"])
-            .arg(gate);
+        program.args(["--peak", peak, "--hold-until-exists"]).arg(gate);
         program.env(STATE_VARIABLE, self.state.path());
         program.stdout(Stdio::null()).spawn().unwrap()
     }

@@ -54,14 +54,7 @@ fn ignored_processes_hold_nothing_back() {
     let stranger = machine.state.stranger(0, 20 * GIB).to_string();
     let task = taking("--peak 2G");
     machine.world.write("tasks", &task);
-    let words = [
-        "run",
-        "--vram",
-        "9G",
-        "--ignore-process",
-        &stranger,
-        "tasks",
-    ];
+    let words = ["run", "--vram", "9G", "--ignore-process", &stranger, "tasks"];
     let done = machine.packhorse(&words);
     assert_eq!(done.code, 0, "{done:?}");
 }
@@ -137,19 +130,12 @@ fn main_memory_and_busy_cores_are_counted() {
 #[test]
 fn tasks_go_only_to_gpus_of_the_model_they_ask_for() {
     let machine = Machine::new(3);
-    machine
-        .state
-        .change(1, |device| device.name = "NVIDIA H100 80GB".to_owned());
-    machine
-        .world
-        .write("tasks", "echo $CUDA_VISIBLE_DEVICES > seen");
+    machine.state.change(1, |device| device.name = "NVIDIA H100 80GB".to_owned());
+    machine.world.write("tasks", "echo $CUDA_VISIBLE_DEVICES > seen");
     let done = machine.packhorse(&["run", "--gpu-model", "h100", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(machine.world.read("seen"), "1\n");
-    machine.world.write(
-        "tasks",
-        "#packhorse model=H100\necho $CUDA_VISIBLE_DEVICES > seen2",
-    );
+    machine.world.write("tasks", "#packhorse model=H100\necho $CUDA_VISIBLE_DEVICES > seen2");
     let done = machine.packhorse(&["run", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(machine.world.read("seen2"), "1\n");
@@ -165,10 +151,7 @@ fn a_wish_in_a_file_that_no_gpu_here_can_meet_starts_nothing() {
     let before = "touch out\n";
     for (wish, words) in [
         ("model=V100", "no GPU here is called `V100`"),
-        (
-            "gpus=0 vram=2G",
-            "it asks for GPU memory (vram), but for no GPU",
-        ),
+        ("gpus=0 vram=2G", "it asks for GPU memory (vram), but for no GPU"),
         (
             "model=24GB vram=40G",
             "it needs 40.0 GiB of GPU memory, but the largest GPU that it may use has 23.5 GiB",
@@ -183,9 +166,7 @@ fn a_wish_in_a_file_that_no_gpu_here_can_meet_starts_nothing() {
         assert!(!machine.world.work().join("out").exists(), "{done:?}");
     }
     // What some GPU can give is no mistake.
-    machine
-        .world
-        .write("tasks", "#packhorse model=H100 vram=40G\ntouch out\n");
+    machine.world.write("tasks", "#packhorse model=H100 vram=40G\ntouch out\n");
     let done = machine.packhorse(&["run", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
 }

@@ -11,9 +11,7 @@ use crate::support::{Done, World};
 fn told(done: &Done) -> Vec<(Value, Value)> {
     let events = done.events().into_iter();
     let metrics = events.filter(|event| event["event"] == "metrics");
-    metrics
-        .map(|event| (event["values"].clone(), event["step"].clone()))
-        .collect()
+    metrics.map(|event| (event["values"].clone(), event["step"].clone())).collect()
 }
 
 fn warnings(done: &Done) -> Vec<Value> {
@@ -96,10 +94,7 @@ fn a_line_that_is_not_right_is_a_warning_once_a_task_and_no_error() {
     };
     assert_eq!(warning["task"], "1.1");
     let message = warning["message"].as_str().unwrap();
-    assert!(
-        message.contains("a line of metrics is ignored"),
-        "{message}"
-    );
+    assert!(message.contains("a line of metrics is ignored"), "{message}");
     assert_eq!(told(&done).len(), 2, "the others count");
 }
 

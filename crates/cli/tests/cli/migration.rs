@@ -56,9 +56,7 @@ fn json(done: &Done) -> Value {
 fn outcomes(world: &World, run: &str) -> Vec<String> {
     let shown = world.packhorse(["show", run, "--json"]).events();
     let tasks = shown.iter().skip(1);
-    tasks
-        .map(|task| task["outcome"].as_str().unwrap_or("-").to_owned())
-        .collect()
+    tasks.map(|task| task["outcome"].as_str().unwrap_or("-").to_owned()).collect()
 }
 
 #[test]
@@ -179,10 +177,7 @@ fn what_was_learned_and_what_was_broken_is_known() {
     let machine = Machine::new(3);
     put(&machine.world);
     let peaks = machine.world.packhorse(["peaks"]).stdout;
-    assert!(
-        peaks.contains("work: train --peak 5G --hold-looks "),
-        "{peaks}"
-    );
+    assert!(peaks.contains("work: train --peak 5G --hold-looks "), "{peaks}");
     let programs = machine.world.work().join("bin");
     fs_err::create_dir(&programs).unwrap();
     fs_err::os::unix::fs::symlink(fake_cuda_path(), programs.join("train")).unwrap();
@@ -198,9 +193,7 @@ fn what_was_learned_and_what_was_broken_is_known() {
         assert_eq!(done.code, 0, "{done:?}");
         let events = done.events();
         let started = events.iter().filter(|event| event["event"] == "started");
-        let started: Vec<_> = started
-            .map(|event| event["attempt"].as_u64().unwrap())
-            .collect();
+        let started: Vec<_> = started.map(|event| event["attempt"].as_u64().unwrap()).collect();
         assert_eq!(started, attempts, "{peak}");
     }
     let gpus = machine.packhorse(&["gpus"]).stdout;

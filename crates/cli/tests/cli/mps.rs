@@ -25,9 +25,7 @@ struct Shared {
 
 impl Shared {
     fn new(gpus: u32) -> Self {
-        Self {
-            machine: Machine::new(gpus),
-        }
+        Self { machine: Machine::new(gpus) }
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -81,11 +79,8 @@ impl Shared {
     fn daemon_of_somebody_else(&self, folder: &str) -> String {
         let pipes = self.machine.world.work().join(folder);
         fs_err::create_dir(&pipes).unwrap();
-        let status = self
-            .control(&pipes.display().to_string())
-            .arg("-d")
-            .stdout(Stdio::null())
-            .status();
+        let status =
+            self.control(&pipes.display().to_string()).arg("-d").stdout(Stdio::null()).status();
         assert!(status.unwrap().success());
         pipes.display().to_string()
     }
@@ -121,14 +116,8 @@ fn a_task_is_told_its_daemon_its_threads_and_its_memory() {
     for (options, wanted) in [
         (&["--vram", "9G"][..], format!("{uuid}|{pipes}||0=9216M")),
         (&["-g", "0.25"], format!("{uuid}|{pipes}|25|")),
-        (
-            &["-g", "0.25", "--vram", "512M"],
-            format!("{uuid}|{pipes}|25|0=512M"),
-        ),
-        (
-            &["-g", "0.25", "--thread-percentage", "60"],
-            format!("{uuid}|{pipes}|60|"),
-        ),
+        (&["-g", "0.25", "--vram", "512M"], format!("{uuid}|{pipes}|25|0=512M")),
+        (&["-g", "0.25", "--thread-percentage", "60"], format!("{uuid}|{pipes}|60|")),
         (&["--thread_percentage=40"], format!("{uuid}|{pipes}|40|")),
     ] {
         shared.write("seen", "");
@@ -185,11 +174,7 @@ fn a_task_without_mps_is_told_nothing_of_it() {
 fn that_tasks_on_several_gpus_go_without_mps_is_said_once() {
     let shared = Shared::new(2);
     shared.write("tasks", "true\n".repeat(3));
-    for (options, times) in [
-        (&["-g", "2"][..], 1),
-        (&["--gpus", "0+1"], 1),
-        (&["-g", "1"], 0),
-    ] {
+    for (options, times) in [(&["-g", "2"][..], 1), (&["--gpus", "0+1"], 1), (&["-g", "1"], 0)] {
         let done = shared.packhorse(&[&["run", "--mps"], options, &["tasks"]].concat());
         assert_eq!(done.code, 0, "{done:?}");
         let warning = "warning: tasks on several GPUs go without MPS";
@@ -215,15 +200,7 @@ fn options_that_would_have_no_effect_are_refused() {
     }
     assert!(!shared.machine.world.work().join("started").exists());
     // Whoever has said that there is to be no MPS has only left something over.
-    let words = [
-        "run",
-        "--mps",
-        "no",
-        "--thread-percentage",
-        "50",
-        "--",
-        "true",
-    ];
+    let words = ["run", "--mps", "no", "--thread-percentage", "50", "--", "true"];
     let done = shared.packhorse(&words);
     assert_eq!(done.code, 0, "{done:?}");
     let warning = "warning: --thread-percentage has no effect";
@@ -247,10 +224,7 @@ fn only_the_daemon_of_its_own_gpu_is_asked_for_a_task_that_is_ended() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs_err::set_permissions(&asking, mode).unwrap();
     let task = holding("1G", "gate");
-    shared.write(
-        "tasks",
-        format!("{task}\n{task}\n#packhorse gpus=0\nread x < never\n"),
-    );
+    shared.write("tasks", format!("{task}\n{task}\n#packhorse gpus=0\nread x < never\n"));
     let _never = shared.machine.world.gate("never");
     let mut command = shared.command(&["run", "--mps", "--vram", "20G", "tasks"]);
     command.env("PACKHORSE_MPS_CONTROL", &asking);
@@ -417,9 +391,7 @@ fn the_time_limit_takes_a_client_out_before_it_is_killed() {
     running.send(format!("{task}\n"));
     shared.await_clients(1);
     // It heeds nobody but its server.
-    running.send(format!(
-        "#packhorse timeout=3s\ntrap '' TERM; exec {task}\n"
-    ));
+    running.send(format!("#packhorse timeout=3s\ntrap '' TERM; exec {task}\n"));
     running.end_input();
     let line = running.wait_for("1.2 failed");
     assert!(line.contains("time limit"), "{line}");
@@ -438,10 +410,7 @@ fn ctrl_c_takes_clients_out_before_they_are_killed() {
     let task = holding("1G", "gate");
     // The client may be a child of the task.
     let child = format!("{task} --child");
-    shared.write(
-        "tasks",
-        format!("trap '' TERM; exec {task}\ntrap '' TERM; {child}; exit 1\n"),
-    );
+    shared.write("tasks", format!("trap '' TERM; exec {task}\ntrap '' TERM; {child}; exit 1\n"));
     let words = ["run", "--mps", "--vram", "2G", "--grace", "20s", "tasks"];
     let mut running = shared.start(&words);
     shared.await_clients(2);
@@ -603,11 +572,7 @@ fn a_task_that_is_alone_with_its_server_whenever_that_dies_is_to_blame() {
 /// What a program answers to a line.
 fn finish_with_line(command: &mut Command, line: &str) -> String {
     use std::io::Write as _;
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     input.write_all(line.as_bytes()).unwrap();
     drop(input);

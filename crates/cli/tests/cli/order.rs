@@ -56,11 +56,7 @@ fn only_what_is_over_in_time_overtakes_on_what_is_kept() {
     );
     let done = world.packhorse(["run", "--gpus", "0,1", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(
-        started(&done),
-        ["1.1", "1.5", "1.2", "1.3", "1.4"],
-        "{done:?}"
-    );
+    assert_eq!(started(&done), ["1.1", "1.5", "1.2", "1.3", "1.4"], "{done:?}");
 }
 
 #[test]
@@ -99,11 +95,7 @@ fn what_would_be_left_over_beside_the_first_in_line_may_be_used() {
     machine.world.write("tasks", tasks);
     let done = machine.packhorse(&["run", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(
-        started(&done),
-        ["1.1", "1.2", "1.5", "1.3", "1.4"],
-        "{done:?}"
-    );
+    assert_eq!(started(&done), ["1.1", "1.2", "1.5", "1.3", "1.4"], "{done:?}");
 }
 
 #[test]

@@ -18,10 +18,7 @@ fn two_runs_never_promise_the_same_memory() {
     let mut first = machine.start(&["run", "--vram", "15G", "tasks"]);
     first.wait_for("1.1 started");
     let gpus = machine.packhorse(&["gpus"]).stdout;
-    assert!(
-        gpus.contains("TAKEN") && gpus.contains("15.0 GiB"),
-        "{gpus}"
-    );
+    assert!(gpus.contains("TAKEN") && gpus.contains("15.0 GiB"), "{gpus}");
     let mut second = machine.start(&["run", "--vram", "15G", "tasks"]);
     second.wait_for("run 2 started");
     // What it was promised and what it was seen to hold of that is told once.
@@ -56,11 +53,7 @@ fn what_a_killed_run_left_running_holds_its_gpu_until_it_ends() {
         let machine = Machine::new(1);
         let world = &machine.world;
         let command = |words: &[&str]| {
-            if driver {
-                machine.command(words)
-            } else {
-                world.command(words)
-            }
+            if driver { machine.command(words) } else { world.command(words) }
         };
         let start = |words: &[&str]| Running::start(command(words));
         let gate = world.gate("gate");
@@ -134,10 +127,7 @@ fn what_cleared_its_environment_holds_its_gpu_too_and_is_found_by_stop() {
     let said = ["said-1", "said-2"].map(|name| world.fifo(name));
     world.fifo("never");
     world.write("stray", "echo $$ > said-$1; exec cat never");
-    world.write(
-        "tasks",
-        "exec env -i PATH=\"$PATH\" sh -c 'setsid sh stray 1 & sh stray 2'",
-    );
+    world.write("tasks", "exec env -i PATH=\"$PATH\" sh -c 'setsid sh stray 1 & sh stray 2'");
     let mut first = world.start(["run", "--gpus", "0", "tasks"]);
     first.wait_for("1.1 started");
     let pids = said.map(|said| receive(&said));
@@ -235,10 +225,7 @@ fn what_others_could_not_be_told_is_told_again() {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let born = stat.split(' ').nth(21).unwrap();
     let user = rustix::process::getuid().as_raw();
-    let folder = machine
-        .world
-        .leases()
-        .join(format!("{user}-0123456789abcdef"));
+    let folder = machine.world.leases().join(format!("{user}-0123456789abcdef"));
     let obstacle = folder.join(format!("{pid}-{born}.new"));
     fs_err::create_dir_all(&obstacle).unwrap();
     running.send("read x < gate\n");
@@ -295,9 +282,7 @@ fn a_lease_that_is_removed_comes_back_while_its_run_lives() {
     };
     // It sleeps, and waits for nobody: nothing else would wake it.
     while file().is_none_or(|file| {
-        !fs_err::read_to_string(file)
-            .unwrap_or_default()
-            .contains("\"leaders\":[[")
+        !fs_err::read_to_string(file).unwrap_or_default().contains("\"leaders\":[[")
     }) {}
     for folder in [false, true] {
         let gone = file().unwrap();

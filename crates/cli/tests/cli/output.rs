@@ -16,10 +16,7 @@ fn off_a_terminal_every_event_is_one_plain_line() {
     assert_eq!(lines[0], "run 1 started, on GPUs 0, 1");
     assert_eq!(lines[1], "1.1 started on GPU 0: true");
     assert!(lines[2].starts_with("1.1 succeeded in "), "{done:?}");
-    assert!(
-        lines[3].starts_with("run 1 ended: 1 succeeded in "),
-        "{done:?}"
-    );
+    assert!(lines[3].starts_with("run 1 ended: 1 succeeded in "), "{done:?}");
     assert!(!done.stdout.contains('\u{1b}'), "{done:?}");
     assert_eq!(done.stderr, "");
 }
@@ -37,29 +34,14 @@ fn a_command_is_one_line_and_cannot_control_the_terminal() {
 fn json_tells_every_event_of_every_task_in_order() {
     let world = World::new();
     let done = world.packhorse_with(
-        [
-            "run",
-            "--gpus",
-            "5",
-            "--json",
-            "--retries",
-            "1",
-            "--output",
-            "lines",
-        ],
+        ["run", "--gpus", "5", "--json", "--retries", "1", "--output", "lines"],
         "echo out; echo err >&2\necho again; exit 3\n",
     );
     assert_eq!(done.code, 1, "{done:?}");
     let events = done.events();
-    assert!(
-        events.iter().all(|event| event["time"].is_f64()),
-        "{done:?}"
-    );
+    assert!(events.iter().all(|event| event["time"].is_f64()), "{done:?}");
     let of = |task: &str| -> Vec<&Value> {
-        events
-            .iter()
-            .filter(|event| event["task"] == task)
-            .collect()
+        events.iter().filter(|event| event["task"] == task).collect()
     };
     let names = |events: &[&Value]| -> Vec<String> {
         let names = events.iter().map(|event| event["event"].as_str().unwrap());
@@ -76,24 +58,14 @@ fn json_tells_every_event_of_every_task_in_order() {
     assert_eq!(first[0]["command"], "echo out; echo err >&2");
     assert_eq!(first[0]["gpus"], serde_json::json!(["5"]));
     for output in &first[1..3] {
-        let line = if output["stream"] == "stdout" {
-            "out"
-        } else {
-            "err"
-        };
+        let line = if output["stream"] == "stdout" { "out" } else { "err" };
         assert_eq!(output["line"], line);
     }
     assert_eq!(first[3]["outcome"], "succeeded");
-    assert!(
-        first[3]["log"]
-            .as_str()
-            .is_some_and(|log| log.contains("/logs/"))
-    );
+    assert!(first[3]["log"].as_str().is_some_and(|log| log.contains("/logs/")));
 
     let second = of("1.2");
-    let wanted = [
-        "started", "output", "retrying", "started", "output", "finished",
-    ];
+    let wanted = ["started", "output", "retrying", "started", "output", "finished"];
     assert_eq!(names(&second), wanted);
     assert_eq!(second[1]["line"], "again");
     assert_eq!(second[2]["left"], 0);
@@ -112,16 +84,7 @@ fn json_tells_every_event_of_every_task_in_order() {
 fn a_line_without_end_is_told_when_its_attempt_is_over() {
     let world = World::new();
     let done = world.packhorse_with(
-        [
-            "run",
-            "--slots",
-            "1",
-            "--json",
-            "--retries",
-            "1",
-            "--output",
-            "lines",
-        ],
+        ["run", "--slots", "1", "--json", "--retries", "1", "--output", "lines"],
         "printf $PACKHORSE_ATTEMPT >&2; exit 1\n",
     );
     let events = done.events();
@@ -133,12 +96,7 @@ fn a_line_without_end_is_told_when_its_attempt_is_over() {
         })
         .collect();
     let output = ["1 on \"stderr\"", "2 on \"stderr\""];
-    assert_eq!(
-        told,
-        [
-            "started", output[0], "retrying", "started", output[1], "finished"
-        ]
-    );
+    assert_eq!(told, ["started", output[0], "retrying", "started", output[1], "finished"]);
 }
 
 #[test]
@@ -177,11 +135,7 @@ fn lines_of_two_tasks_are_never_torn() {
     }
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
-    let mut shown: Vec<_> = done
-        .stdout
-        .lines()
-        .filter(|line| line.contains(" | "))
-        .collect();
+    let mut shown: Vec<_> = done.stdout.lines().filter(|line| line.contains(" | ")).collect();
     shown.sort_unstable();
     let mut wanted: Vec<_> = [("1.1", "a"), ("1.2", "b")]
         .iter()
@@ -198,10 +152,8 @@ fn lines_of_two_tasks_are_never_torn() {
 #[test]
 fn inherited_output_comes_straight_through_and_is_not_logged() {
     let world = World::new();
-    let done = world.packhorse_with(
-        ["run", "--slots", "1", "--output", "inherit"],
-        "echo out; echo err >&2\n",
-    );
+    let done = world
+        .packhorse_with(["run", "--slots", "1", "--output", "inherit"], "echo out; echo err >&2\n");
     assert_eq!(done.code, 0, "{done:?}");
     // In the order in which it happened.
     let lines: Vec<_> = done.stdout.lines().take(3).collect();
@@ -216,15 +168,10 @@ fn inherited_output_comes_straight_through_and_is_not_logged() {
 #[test]
 fn both_streams_are_in_the_log_and_can_be_told_apart() {
     let world = World::new();
-    let done = world.packhorse_with(
-        ["run", "--slots", "1"],
-        "echo one; echo two >&2; printf three\n",
-    );
+    let done =
+        world.packhorse_with(["run", "--slots", "1"], "echo one; echo two >&2; printf three\n");
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(
-        !done.stdout.contains("\none"),
-        "only into the log: {done:?}"
-    );
+    assert!(!done.stdout.contains("\none"), "only into the log: {done:?}");
     let logs = |option: &[&str]| {
         let done = world.packhorse([&["logs", "1.1"], option].concat());
         assert_eq!(done.code, 0, "{done:?}");
@@ -241,10 +188,7 @@ fn both_streams_are_in_the_log_and_can_be_told_apart() {
 fn a_run_goes_on_when_nobody_reads_its_output_any_more() {
     let world = World::new();
     let gate = world.fifo("gate");
-    world.write(
-        "commands.txt",
-        "cat gate\necho two >> out\necho three >> out\n",
-    );
+    world.write("commands.txt", "cat gate\necho two >> out\necho three >> out\n");
     let mut child = world
         .command(["run", "--slots", "1", "commands.txt"])
         .stdout(Stdio::piped())
@@ -263,10 +207,7 @@ fn a_run_goes_on_when_nobody_reads_its_output_any_more() {
     assert_eq!(child.wait().unwrap().code(), Some(0), "{warnings}");
     assert_eq!(world.read("out"), "two\nthree\n");
     assert_eq!(warnings.lines().count(), 1, "{warnings}");
-    assert!(
-        warnings.contains("cannot write to standard output"),
-        "{warnings}"
-    );
+    assert!(warnings.contains("cannot write to standard output"), "{warnings}");
 }
 
 #[test]
@@ -293,11 +234,7 @@ fn a_task_that_writes_much_neither_blocks_others_nor_fills_the_memory() {
     release(&gate);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
-    let mut logs = world
-        .command(["logs", "1.1"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut logs = world.command(["logs", "1.1"]).stdout(Stdio::piped()).spawn().unwrap();
     let bytes = std::io::copy(&mut logs.stdout.take().unwrap(), &mut std::io::sink());
     assert_eq!(bytes.unwrap(), 2 * HALF);
     assert!(logs.wait().unwrap().success());

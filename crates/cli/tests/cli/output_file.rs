@@ -23,10 +23,7 @@ fn a_task_goes_on_writing_when_its_run_is_killed() {
     gate.pass(1);
     assert_eq!(receive(&said), "over\n");
     assert!(is_alive(&pid));
-    assert_eq!(
-        world.packhorse(["logs", "1.2"]).stdout,
-        "first\nsecond\nthird\n"
-    );
+    assert_eq!(world.packhorse(["logs", "1.2"]).stdout, "first\nsecond\nthird\n");
     gate.pass(1);
     // It is over when the task is, which nobody looks after any more.
     assert_eq!(follower.finish().stdout, "first\nsecond\nthird\nlast\n");

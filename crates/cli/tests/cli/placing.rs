@@ -93,10 +93,9 @@ fn at_most_so_many_tasks_are_on_a_gpu() {
 
 #[test]
 fn halves_use_all_gpus_while_nobody_waits_for_a_whole_one() {
-    for options in [
-        &["--gpus", "0,1", "-g", "0.5"][..],
-        &["--gpus", "0,1", "-g", "0.5", "--place", "pack"],
-    ] {
+    for options in
+        [&["--gpus", "0,1", "-g", "0.5"][..], &["--gpus", "0,1", "-g", "0.5", "--place", "pack"]]
+    {
         let output = play(options, 2, 2);
         let places: Vec<_> = output.lines().filter_map(devices).flatten().collect();
         assert_eq!(places, ["0", "1"]);
@@ -161,11 +160,7 @@ fn a_task_sees_the_gpus_that_it_was_given() {
     for (gpus, options, wanted) in [
         (&["0+1", "2+3"][..], &[][..], ["0,1", "2,3"]),
         (&["0,1,2,3"], &["-g", "2"], ["0,1", "2,3"]),
-        (
-            &["0+1,2+3", "4+5,6+7"],
-            &["-g", "2"],
-            ["0,1,2,3", "4,5,6,7"],
-        ),
+        (&["0+1,2+3", "4+5,6+7"], &["-g", "2"], ["0,1,2,3", "4,5,6,7"]),
         (&["GPU-5c2", "MIG-7"], &[], ["GPU-5c2", "MIG-7"]),
         (&["7"], &["-g", "0.5"], ["7", "7"]),
     ] {

@@ -20,9 +20,7 @@ fn starts(plan: &Value) -> Vec<(u64, &str)> {
 
 fn commands(plan: &Value) -> Vec<&str> {
     let tasks = plan["tasks"].as_array().unwrap().iter();
-    tasks
-        .map(|task| task["command"].as_str().unwrap())
-        .collect()
+    tasks.map(|task| task["command"].as_str().unwrap()).collect()
 }
 
 fn plan(world: &World, words: &[&str]) -> Value {
@@ -73,27 +71,20 @@ fn a_plan_shows_what_would_run_where_and_when() {
     assert_eq!(done.code, 0, "{done:?}");
     let rounds = |plan: &Value| {
         let starts = plan["tasks"].as_array().unwrap().iter();
-        let mut starts: Vec<f64> = starts
-            .map(|task| task["start_seconds"].as_f64().unwrap())
-            .collect();
+        let mut starts: Vec<f64> =
+            starts.map(|task| task["start_seconds"].as_f64().unwrap()).collect();
         starts.dedup();
         starts.len()
     };
     let known = plan(&["--vram", "auto"]);
-    assert!(
-        known["expected_end_seconds"].as_f64() > Some(0.0),
-        "{known}"
-    );
+    assert!(known["expected_end_seconds"].as_f64() > Some(0.0), "{known}");
     assert_eq!(known["is_bound"], true);
     assert_eq!(rounds(&known), 2);
     // With more GPUs than there are.
     assert_eq!(rounds(&plan(&["--vram", "auto", "--gpus", "3"])), 1);
     let chart = machine.packhorse(&["plan", "tasks", "--vram", "auto"]);
     assert!(chart.stdout.contains("GPU 1"), "{chart:?}");
-    assert!(
-        chart.stdout.contains("expected end: in at most "),
-        "{chart:?}"
-    );
+    assert!(chart.stdout.contains("expected end: in at most "), "{chart:?}");
     // Nothing was run.
     assert!(!machine.packhorse(&["ls"]).stdout.contains("plan"));
 }
@@ -164,10 +155,7 @@ fn a_plan_tells_what_could_never_run_and_what_would_be_skipped_for_it() {
     let plan: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(plan["tasks"].as_array().unwrap().len(), 1, "{plan}");
     let reason = plan["refused"][1]["reason"].as_str().unwrap();
-    assert!(
-        reason.contains("after task 1, which would not run"),
-        "{plan}"
-    );
+    assert!(reason.contains("after task 1, which would not run"), "{plan}");
 }
 
 #[test]
@@ -197,10 +185,7 @@ fn a_table_is_planned_as_it_would_be_run() {
     let done = world.packhorse(["csv", "t.csv", "-g", "1", "--gpus", "0,1"]);
     assert!(done.stdout.contains("--epochs=6 --id=1"), "{done:?}");
 
-    world.write(
-        "t.csv",
-        "Directory,Executable,Filename,Epochs,Priority\nx,sh,y,z,1\n",
-    );
+    world.write("t.csv", "Directory,Executable,Filename,Epochs,Priority\nx,sh,y,z,1\n");
     let done = world.packhorse(["plan", "t.csv", "--gpus", "0"]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.stderr.contains("nothing was planned"), "{done:?}");
@@ -224,17 +209,7 @@ fn task_lines_sweeps_and_single_commands_are_planned_too() {
         assert_eq!(commands(&planned), ["a 'b c'", "d"]);
         assert_eq!(planned["tasks"][1]["round"], 2, "{planned}");
     }
-    let sweep = [
-        "sweep",
-        "train {lr}",
-        "-p",
-        "lr",
-        "-1",
-        "0",
-        "1",
-        "--order",
-        "grid",
-    ];
+    let sweep = ["sweep", "train {lr}", "-p", "lr", "-1", "0", "1", "--order", "grid"];
     let done = world.packhorse([&["plan"], &sweep[..], &gpus, &["--json"]].concat());
     let planned: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(commands(&planned), ["train -1", "train 0", "train 1"]);
@@ -293,21 +268,12 @@ fn what_strangers_hold_is_counted_where_a_run_would_count_it() {
     let pid = stranger.to_string();
     let words = ["tasks", "--vram", "9G", "--ignore-process", &pid];
     let planned = machine.plan(&words);
-    assert!(
-        starts(&planned).iter().any(|on| on.1 == "GPU 0"),
-        "{planned}"
-    );
+    assert!(starts(&planned).iter().any(|on| on.1 == "GPU 0"), "{planned}");
     // What is imagined is free.
     let words = ["tasks", "--vram", "9G", "--gpus", "3"];
     let planned = machine.plan(&words);
-    assert!(
-        starts(&planned).iter().all(|on| on.1 != "GPU 0"),
-        "{planned}"
-    );
-    assert!(
-        starts(&planned).iter().any(|on| on.1 == "GPU 2"),
-        "{planned}"
-    );
+    assert!(starts(&planned).iter().all(|on| on.1 != "GPU 0"), "{planned}");
+    assert!(starts(&planned).iter().any(|on| on.1 == "GPU 2"), "{planned}");
 
     let words = ["tasks", "--vram", "9G", "--gpus", "0"];
     let done = machine.packhorse(&[&["plan"], &words[..]].concat());

@@ -55,11 +55,7 @@ fn every_door_has_it() {
         words.splice(1..1, ["--output", "lines"]);
         let done = world.packhorse(&words);
         assert_eq!(done.code, 0, "{words:?}: {done:?}");
-        assert_eq!(
-            done.stdout.matches("| did [").count(),
-            2,
-            "{words:?}: {done:?}"
-        );
+        assert_eq!(done.stdout.matches("| did [").count(), 2, "{words:?}: {done:?}");
         assert_eq!(imports(&world), run, "{words:?}: {done:?}");
     }
 }
@@ -68,16 +64,7 @@ fn every_door_has_it() {
 fn it_stays_with_the_task_through_export_retry_and_resume() {
     let world = world();
     let code = "import os, sys; sys.exit(not os.path.exists('good'))";
-    let words = [
-        "run",
-        "--slots",
-        "1",
-        "--preload",
-        "heavy",
-        "--retries",
-        "2",
-        "--",
-    ];
+    let words = ["run", "--slots", "1", "--preload", "heavy", "--retries", "2", "--"];
     let done = world.packhorse(words.iter().chain(&["python3", "-c", code]));
     assert_eq!(done.code, 1, "{done:?}");
     assert_eq!(done.stdout.matches("exit status 1").count(), 4, "{done:?}");
@@ -105,16 +92,7 @@ fn a_module_that_is_missing_fails_the_task_and_its_trace_is_in_the_log() {
 #[test]
 fn what_cannot_be_a_module_is_refused_before_anything_starts() {
     let world = world();
-    let words = [
-        "run",
-        "--slots",
-        "1",
-        "--preload",
-        "a b",
-        "--",
-        "touch",
-        "ran",
-    ];
+    let words = ["run", "--slots", "1", "--preload", "a b", "--", "touch", "ran"];
     let done = world.packhorse(words);
     assert_eq!(done.code, 2, "{done:?}");
     let why = "preload: `a b` cannot be the name of a Python module\nhint: ";
@@ -146,10 +124,7 @@ fn a_time_limit_holds_for_the_import_too() {
     let words = "run --slots 1 --preload heavy --timeout 300ms -- python3 -c pass";
     let done = world.packhorse(words.split(' '));
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout.contains("heavy could not be preloaded in time"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("heavy could not be preloaded in time"), "{done:?}");
 }
 
 #[test]
@@ -202,10 +177,7 @@ fn a_run_that_is_killed_leaves_no_python_and_resume_ends_its_tasks() {
     let handle = pidfd_open(number, PidfdFlags::empty()).unwrap();
     running.signal(Signal::KILL);
     assert_eq!(running.finish().code, 137);
-    let mut ended = [rustix::event::PollFd::new(
-        &handle,
-        rustix::event::PollFlags::IN,
-    )];
+    let mut ended = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut ended, None).unwrap();
     let pids: Vec<&str> = pids.split_whitespace().collect();
     assert_eq!(pids.len(), 2);
@@ -232,11 +204,7 @@ fn ctrl_c_in_a_terminal_reaches_neither_the_python_nor_its_tasks() {
     assert!(is_alive(&task) && is_alive(&world.read("imports")));
     release(&go);
     terminal.finish();
-    assert!(
-        terminal.text().contains("1 succeeded"),
-        "{}",
-        terminal.text()
-    );
+    assert!(terminal.text().contains("1 succeeded"), "{}", terminal.text());
 }
 
 #[test]
@@ -249,11 +217,7 @@ fn a_terminal_is_one_for_a_task_that_inherits_it() {
     let command = world.command(words.split(' '));
     let mut terminal = Terminal::start_with_keys(&command, 80, 24);
     assert_eq!(terminal.finish(), 0);
-    assert!(
-        terminal.text().contains("is True True"),
-        "{}",
-        terminal.text()
-    );
+    assert!(terminal.text().contains("is True True"), "{}", terminal.text());
 }
 
 #[test]

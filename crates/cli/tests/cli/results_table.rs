@@ -53,9 +53,7 @@ fn results(world: &World, words: &str) -> Done {
 /// The cells of a table, by lines.
 fn cells(text: &str) -> Vec<Vec<&str>> {
     let lines = text.lines();
-    lines
-        .map(|line| line.split_whitespace().collect())
-        .collect()
+    lines.map(|line| line.split_whitespace().collect()).collect()
 }
 
 #[test]
@@ -63,30 +61,10 @@ fn a_folder_has_a_row_for_each_test() {
     let world = with_folder();
     let done = results(&world, "results");
     let rows = cells(&done.stdout);
-    assert_eq!(
-        done.stdout.lines().next().unwrap(),
-        "all with epochs = 10, note = x, \"y\"␊z"
-    );
-    let header = [
-        "lr",
-        "method",
-        "OUTCOME",
-        "TIME",
-        "PEAK",
-        "loss",
-        "loss.last",
-    ];
+    assert_eq!(done.stdout.lines().next().unwrap(), "all with epochs = 10, note = x, \"y\"␊z");
+    let header = ["lr", "method", "OUTCOME", "TIME", "PEAK", "loss", "loss.last"];
     assert_eq!(rows[1], header, "{}", done.stdout);
-    let first = [
-        "0.1",
-        "GAN",
-        "succeeded",
-        "1m30s",
-        "5.0",
-        "GiB",
-        "0.5",
-        "1.5",
-    ];
+    let first = ["0.1", "GAN", "succeeded", "1m30s", "5.0", "GiB", "0.5", "1.5"];
     assert_eq!(rows[2], first, "{}", done.stdout);
     assert_eq!(rows[5][..3], ["0.001", "VAE", "failed"], "{}", done.stdout);
     assert_eq!(rows.len(), 6, "{}", done.stdout);
@@ -101,10 +79,7 @@ fn folders_without_a_marker_and_damaged_ones_are_listed() {
     assert!(done.stdout.contains("\nlr-1, "), "{}", done.stdout);
     mark(&world, "torn", "{\"outcome\": \"succ");
     let done = results(&world, "results");
-    assert!(
-        done.stderr.contains("results/torn/.packhorse.json"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("results/torn/.packhorse.json"), "{done:?}");
     assert!(done.stderr.starts_with("warning: "), "{done:?}");
     let rows = cells(&done.stdout);
     assert_eq!(rows[1][0], "FOLDER", "{}", done.stdout);
@@ -115,14 +90,7 @@ fn folders_without_a_marker_and_damaged_ones_are_listed() {
     let tests: Value = serde_json::from_str(&json.stdout).unwrap();
     let outcomes = tests.as_array().unwrap().iter();
     let outcomes: Vec<&str> = outcomes.map(|it| it["outcome"].as_str().unwrap()).collect();
-    let wanted = [
-        "succeeded",
-        "succeeded",
-        "succeeded",
-        "failed",
-        "unknown",
-        "damaged",
-    ];
+    let wanted = ["succeeded", "succeeded", "succeeded", "failed", "unknown", "damaged"];
     assert_eq!(outcomes, wanted);
 }
 
@@ -133,9 +101,7 @@ fn tests_are_sorted_by_anything_and_what_is_missing_comes_last() {
         let done = results(&world, &format!("results --json --sort {sort}"));
         let tests: Value = serde_json::from_str(&done.stdout).unwrap();
         let tests = tests.as_array().unwrap().iter();
-        tests
-            .map(|test| test["folder"].as_str().unwrap().to_owned())
-            .collect::<String>()
+        tests.map(|test| test["folder"].as_str().unwrap().to_owned()).collect::<String>()
     };
     for (key, wanted) in [
         ("loss", "bacd"),
@@ -193,10 +159,7 @@ fn csv_has_all_columns_and_quotes_what_needs_it() {
     ] {
         assert_eq!(first[column], wanted, "{column} in {first:#}");
     }
-    assert_eq!(
-        (&read[3]["loss"], &read[3]["detail"]),
-        (&json!(""), &json!("1"))
-    );
+    assert_eq!((&read[3]["loss"], &read[3]["detail"]), (&json!(""), &json!("1")));
 }
 
 #[test]
@@ -219,9 +182,7 @@ fn a_run_has_a_row_for_each_task() {
     let script = r#"echo "packhorse: {\"val_acc\": $1}"; exit $2"#;
     world.write("test.sh", script);
     let template = "sh test.sh {lr} {fail}";
-    let words = [
-        "-p", "lr", "0.5", "0.25", "-p", "fail", "0", "1", "--order", "grid",
-    ];
+    let words = ["-p", "lr", "0.5", "0.25", "-p", "fail", "0", "1", "--order", "grid"];
     let mut command = vec!["sweep", template];
     command.extend(words);
     command.extend(["--run", "--slots", "1", "-q"]);
@@ -230,23 +191,10 @@ fn a_run_has_a_row_for_each_task() {
     let rows = cells(&done.stdout);
     let header = ["TASK", "fail", "lr", "OUTCOME", "TIME", "val_acc"];
     assert_eq!(rows[0], header, "{}", done.stdout);
-    assert_eq!(
-        rows[1][..4],
-        ["1.1", "0", "0.5", "succeeded"],
-        "{}",
-        done.stdout
-    );
-    assert_eq!(
-        rows[2][..4],
-        ["1.2", "1", "0.5", "failed"],
-        "{}",
-        done.stdout
-    );
+    assert_eq!(rows[1][..4], ["1.1", "0", "0.5", "succeeded"], "{}", done.stdout);
+    assert_eq!(rows[2][..4], ["1.2", "1", "0.5", "failed"], "{}", done.stdout);
     assert_eq!(rows[1][5], "0.5");
-    assert_eq!(
-        results(&world, "1").stdout,
-        results(&world, "latest").stdout
-    );
+    assert_eq!(results(&world, "1").stdout, results(&world, "latest").stdout);
     // Commands without parameters are told apart by themselves.
     world.packhorse_with(["run", "--slots", "1", "-q"], "true one\ntrue two\n");
     let done = results(&world, "");
@@ -259,10 +207,7 @@ fn a_run_has_a_row_for_each_task() {
 fn a_task_of_a_run_knows_its_folder() {
     let world = World::new();
     let task = json!({"command": "true", "results": "out/a", "params": {"lr": 1}});
-    world.packhorse_with(
-        ["run", "--slots", "1", "-q", "--tasks", "-"],
-        task.to_string(),
-    );
+    world.packhorse_with(["run", "--slots", "1", "-q", "--tasks", "-"], task.to_string());
     let tests = world.packhorse(["results", "--json"]).json();
     let folder = world.work().join("out/a");
     assert_eq!(tests[0]["folder"], folder.to_str().unwrap());
@@ -295,22 +240,14 @@ fn tests_are_drawn() {
     let world = with_folder();
     let done = results(&world, "results --plot lr loss");
     let lines: Vec<&str> = done.stdout.lines().collect();
-    assert_eq!(
-        lines[0],
-        "loss by lr: 3 tests of 4, lr logarithmic, loss logarithmic"
-    );
+    assert_eq!(lines[0], "loss by lr: 3 tests of 4, lr logarithmic, loss logarithmic");
     assert_eq!(lines.len(), 23, "{}", done.stdout);
     assert!(lines.iter().all(|line| line.len() < 80), "{}", done.stdout);
     assert_eq!(done.stdout.matches('*').count(), 3, "{}", done.stdout);
     assert!(lines[1].contains("10 +*"), "{}", done.stdout);
     assert_eq!(lines[22], "best: loss 0.03125 at lr 0.01 (3.2)");
     let labels = cells(lines[21]);
-    assert_eq!(
-        labels[0],
-        ["0.0001", "0.001", "0.01", "0.1"],
-        "{}",
-        done.stdout
-    );
+    assert_eq!(labels[0], ["0.0001", "0.001", "0.01", "0.1"], "{}", done.stdout);
 
     let mut command = world.command("results results --plot method time".split(' '));
     command.env("LC_ALL", "C.UTF-8");
@@ -323,14 +260,8 @@ fn tests_are_drawn() {
     assert!(done.stdout.contains(is_braille), "{}", done.stdout);
 
     for (words, wanted) in [
-        (
-            "--plot lr outcome",
-            "no test has both `lr` and a number as `outcome`",
-        ),
-        (
-            "--plot step loss",
-            "the logs with the values of `loss` are gone",
-        ),
+        ("--plot lr outcome", "no test has both `lr` and a number as `outcome`"),
+        ("--plot step loss", "the logs with the values of `loss` are gone"),
         ("--plot step time", "`time` has no value at each step"),
         ("--plot loss step", "`--plot step loss` draws"),
         ("--plot lr losss", "did you mean `loss`?"),
@@ -403,10 +334,7 @@ fn a_curve_needs_its_log() {
     fs_err::remove_file(log.trim_end()).unwrap();
     let done = results(&world, "out --plot step loss");
     assert!(done.stdout.contains("4 values of 1 test"), "{done:?}");
-    assert_eq!(
-        done.stderr,
-        "warning: the log of 1 test is gone: loss is not drawn\n"
-    );
+    assert_eq!(done.stderr, "warning: the log of 1 test is gone: loss is not drawn\n");
     let done = world.packhorse(["results", "1.1", "--plot", "step", "loss"]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.stderr.contains("are gone"), "{done:?}");
@@ -423,10 +351,7 @@ fn a_parameter_that_is_called_step_is_one() {
     let done = world.packhorse(["run", "--slots", "1", "--tasks", "tasks.jsonl"]);
     assert_eq!(done.code, 0, "{done:?}");
     let done = results(&world, "--plot step loss");
-    assert!(
-        done.stdout.starts_with("loss by step: 3 tests\n"),
-        "{done:?}"
-    );
+    assert!(done.stdout.starts_with("loss by step: 3 tests\n"), "{done:?}");
     assert_eq!(done.stdout.matches('*').count(), 3, "{done:?}");
 }
 

@@ -35,10 +35,8 @@ fn several_files_and_standard_input_are_read_one_after_the_other() {
     let world = World::new();
     world.write("first", "echo first >> out");
     world.write("last", "echo last >> out");
-    let done = world.packhorse_with(
-        ["run", "--slots", "1", "first", "-", "last"],
-        "echo stdin >> out",
-    );
+    let done =
+        world.packhorse_with(["run", "--slots", "1", "first", "-", "last"], "echo stdin >> out");
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("out"), "first\nstdin\nlast\n");
 }
@@ -54,17 +52,7 @@ fn a_file_may_follow_the_gpu_ids() {
 
 #[test]
 fn the_words_of_one_command_are_kept_exactly() {
-    let words = [
-        "a  b",
-        "$HOME",
-        "it's",
-        "\"quoted\"",
-        "*",
-        "",
-        "a\\b",
-        "#c",
-        "x\ny",
-    ];
+    let words = ["a  b", "$HOME", "it's", "\"quoted\"", "*", "", "a\\b", "#c", "x\ny"];
     let world = World::new();
     let script = r#"for word; do printf '<%s>' "$word" >> out; done"#;
     let mut all = vec!["run", "--slots", "1", "--", "sh", "-c", script, "sh"];
@@ -122,9 +110,7 @@ fn slots_set_no_gpu_variables() {
 fn slots_leave_the_persons_own_gpu_variables_alone() {
     let world = World::new();
     let mut command = world.command(["run", "--slots", "1", "--"]);
-    command
-        .args(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES > out"])
-        .env("CUDA_VISIBLE_DEVICES", "4");
+    command.args(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES > out"]).env("CUDA_VISIBLE_DEVICES", "4");
     assert_eq!(finish(command).code, 0);
     assert_eq!(world.read("out"), "4\n");
 }
@@ -132,17 +118,8 @@ fn slots_leave_the_persons_own_gpu_variables_alone() {
 #[test]
 fn a_packhorse_inside_a_task_gives_its_own_tasks_one_set_of_marks() {
     let world = World::new();
-    let inner = [
-        "run",
-        "--slots",
-        "1",
-        "--",
-        env!("CARGO_BIN_EXE_packhorse"),
-        "run",
-        "--slots",
-        "1",
-        "--",
-    ];
+    let inner =
+        ["run", "--slots", "1", "--", env!("CARGO_BIN_EXE_packhorse"), "run", "--slots", "1", "--"];
     let mut words = inner.to_vec();
     words.extend(["sh", "-c", "tr '\\0' '\\n' < /proc/$$/environ > out"]);
     let done = world.packhorse(words);
@@ -156,10 +133,8 @@ fn a_packhorse_inside_a_task_gives_its_own_tasks_one_set_of_marks() {
         ("PACKHORSE_HOME_ID", id.trim()),
     ] {
         let start = format!("{name}=");
-        let values: Vec<_> = environment
-            .lines()
-            .filter_map(|line| line.strip_prefix(&start))
-            .collect();
+        let values: Vec<_> =
+            environment.lines().filter_map(|line| line.strip_prefix(&start)).collect();
         assert_eq!(values, [value], "{name}");
     }
 }
@@ -175,14 +150,8 @@ fn failures_are_listed_at_the_end_and_in_the_exit_status() {
     let end = done.stdout.split("2 failures:\n").nth(1).expect("the list");
     let lines: Vec<_> = end.lines().collect();
     assert_eq!(lines[0], "  1.1  exit status 3: exit 3");
-    assert_eq!(
-        lines[1],
-        "  1.3  killed by SIGSEGV: exec sh -c 'kill -SEGV $$'"
-    );
-    assert!(
-        lines[2].starts_with("run 1 ended: 2 succeeded, 2 failed in "),
-        "{end}"
-    );
+    assert_eq!(lines[1], "  1.3  killed by SIGSEGV: exec sh -c 'kill -SEGV $$'");
+    assert!(lines[2].starts_with("run 1 ended: 2 succeeded, 2 failed in "), "{end}");
     assert!(lines[3].contains("`packhorse retry 1`"), "{end}");
 }
 
@@ -205,10 +174,8 @@ fn a_task_is_tried_again_until_it_succeeds() {
 #[test]
 fn a_task_is_tried_no_more_often_than_was_said() {
     let world = World::new();
-    let done = world.packhorse_with(
-        ["run", "--slots", "1", "--retries", "2"],
-        "echo x >> tries; exit 4",
-    );
+    let done =
+        world.packhorse_with(["run", "--slots", "1", "--retries", "2"], "echo x >> tries; exit 4");
     assert_eq!(done.code, 1, "{done:?}");
     assert_eq!(world.read("tries"), "x\nx\nx\n");
     assert!(done.stdout.contains("trying a last time"), "{done:?}");
@@ -224,10 +191,7 @@ fn a_task_past_its_time_limit_is_ended_even_if_it_ignores_sigterm() {
         "#packhorse timeout=500ms\ntrap '' TERM; cat never\necho next > out\n",
     );
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout.contains("  1.1  ran past its time limit: "),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("  1.1  ran past its time limit: "), "{done:?}");
     assert_eq!(world.read("out"), "next\n");
 }
 
@@ -287,10 +251,8 @@ fn a_script_without_an_interpreter_line_runs_in_a_shell() {
 #[test]
 fn a_writer_whose_reader_has_gone_ends_quietly() {
     let world = World::new();
-    let done = world.packhorse_with(
-        ["run", "--slots", "1", "--output", "lines"],
-        "yes | head -1\n",
-    );
+    let done =
+        world.packhorse_with(["run", "--slots", "1", "--output", "lines"], "yes | head -1\n");
     assert_eq!(done.code, 0, "{done:?}");
     let lines: Vec<_> = done
         .stdout
@@ -341,25 +303,16 @@ fn wrong_usage_starts_nothing_and_makes_no_run() {
         ("run --slots 2 -g 1 -- touch out", "hint: leave out one"),
         ("run --slots 2 --gpus 0 -- touch out", "cannot be used with"),
         ("run --slots 0 -- touch out", "invalid value '0'"),
-        (
-            "run --gpus 0 -g some -- touch out",
-            "is not an amount of GPUs",
-        ),
+        ("run --gpus 0 -g some -- touch out", "is not an amount of GPUs"),
         ("run --gpus 0 -g -1 -- touch out", "-1"),
         ("run --gpus 0,0 -- touch out", "0"),
-        (
-            "run --gpus 0 --timeout soon -- touch out",
-            "a length of time",
-        ),
+        ("run --gpus 0 --timeout soon -- touch out", "a length of time"),
         ("run -- touch out", "hint: name them with --gpus 0,1"),
         ("run ok.txt", "hint: name them with --gpus 0,1"),
         ("run --slots 1 ok.txt missing.txt", "`missing.txt`"),
         ("run --slots 1 ok.txt folder", "folder is a folder"),
         ("run --slots 1 ok.txt -- touch out", "cannot be used with"),
-        (
-            "run --gpus 0 ok.txt -- touch out",
-            "`ok.txt` stands before the command",
-        ),
+        ("run --gpus 0 ok.txt -- touch out", "`ok.txt` stands before the command"),
         ("run ok.txt --gpus 0 -- touch out", "cannot be used with"),
     ] {
         let done = world.packhorse(words.split(' '));
@@ -379,10 +332,7 @@ fn nothing_to_do_is_success() {
     let done = world.packhorse_with(["run", "--slots", "1"], "# only a remark\n\n");
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("0 succeeded"), "{done:?}");
-    assert_eq!(
-        done.stderr,
-        "warning: there were no commands in the input\n"
-    );
+    assert_eq!(done.stderr, "warning: there were no commands in the input\n");
     let done = world.packhorse_with(["run", "--slots", "1"], "true\n");
     assert_eq!((done.code, done.stderr.as_str()), (0, ""));
 }
@@ -419,11 +369,7 @@ fn a_program_with_a_blank_in_its_name_runs() {
 fn an_empty_command_is_called_so() {
     let done = World::new().packhorse(["run", "--slots", "1", "--", ""]);
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout
-            .contains("1.1 not started: the command is empty: ''\n"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("1.1 not started: the command is empty: ''\n"), "{done:?}");
 }
 
 #[test]
@@ -432,10 +378,7 @@ fn more_gpus_than_there_are_is_refused_with_what_to_do() {
     let done = world.packhorse(["run", "--gpus", "0", "-g", "3", "--", "true"]);
     assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
     assert!(done.stderr.contains("it needs 3 GPUs"), "{done:?}");
-    assert!(
-        done.stderr.contains("\nhint: ask for fewer with -g"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("\nhint: ask for fewer with -g"), "{done:?}");
 }
 
 #[test]

@@ -26,9 +26,7 @@ fn user_file(world: &World) -> PathBuf {
 /// Runs `packhorse` below the project, with these variables.
 fn packhorse(world: &World, words: &str, variables: &[(&str, &str)]) -> Done {
     let mut command = world.command(words.split(' '));
-    command
-        .current_dir(world.work().join("deep/down"))
-        .envs(variables.iter().copied());
+    command.current_dir(world.work().join("deep/down")).envs(variables.iter().copied());
     finish(command)
 }
 
@@ -54,9 +52,7 @@ fn each_layer_outranks_those_below_it() {
         let command = ["--", "sh", "-c", "echo $A $B $C >> ../../tries; false"];
         let words = words.split(' ').chain(command);
         let mut command = world.command(words);
-        command
-            .current_dir(world.work().join("deep/down"))
-            .envs(variables.iter().copied());
+        command.current_dir(world.work().join("deep/down")).envs(variables.iter().copied());
         let done = finish(command);
         assert_eq!(done.code, 1, "{done:?}");
         let tries = world.read("tries");
@@ -121,11 +117,8 @@ fn config_shows_what_is_set_and_where() {
     let variables = [("PACKHORSE_PLACE", "spread")];
     let done = packhorse(&world, "config", &variables);
     assert_eq!(done.code, 0, "{done:?}");
-    let shown: Vec<Vec<&str>> = done
-        .stdout
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let shown: Vec<Vec<&str>> =
+        done.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(shown[0], ["SETTING", "VALUE", "FROM"]);
     let project = world.work().join("packhorse.toml");
     let user = user_file(&world);
@@ -139,11 +132,7 @@ fn config_shows_what_is_set_and_where() {
         assert_eq!(*row.last().unwrap(), from, "{}", done.stdout);
     }
     // A variable that the tests set outranks it.
-    let (_, from) = setting(
-        &world,
-        &[("PACKHORSE_STORE_PATIENCE", "")],
-        "store_patience",
-    );
+    let (_, from) = setting(&world, &[("PACKHORSE_STORE_PATIENCE", "")], "store_patience");
     assert_eq!(from, user.to_str().unwrap());
     assert_eq!(setting(&world, &variables, "pool.gpus").0, json!(["0,1"]));
     let (value, from) = setting(&world, &variables, "pool.ageing");
@@ -163,24 +152,9 @@ fn config_shows_what_is_set_and_where() {
 #[test]
 fn a_mistake_names_its_file_or_variable_and_starts_nothing() {
     for (project, user, variable, said) in [
-        (
-            "[task]\nretrys = 1\n",
-            "",
-            "",
-            &["/packhorse.toml", "line 2", "retrys"][..],
-        ),
-        (
-            "",
-            "[pool]\nslots = \"many\"\n",
-            "",
-            &["/config.toml", "line 2"],
-        ),
-        (
-            "",
-            "store_patience = \"soon\"\n",
-            "",
-            &["/config.toml", "store_patience", "soon"],
-        ),
+        ("[task]\nretrys = 1\n", "", "", &["/packhorse.toml", "line 2", "retrys"][..]),
+        ("", "[pool]\nslots = \"many\"\n", "", &["/config.toml", "line 2"]),
+        ("", "store_patience = \"soon\"\n", "", &["/config.toml", "store_patience", "soon"]),
         ("[task\n", "", "", &["/packhorse.toml", "line 1"]),
         ("", "", "many", &["PACKHORSE_RETRIES", "many"]),
         (
@@ -189,24 +163,11 @@ fn a_mistake_names_its_file_or_variable_and_starts_nothing() {
             "",
             &["/packhorse.toml", "`mps_control`", "config.toml"],
         ),
-        (
-            "",
-            "[task]\nlog = \"all.log\"\n",
-            "",
-            &["/config.toml", "`task.log`"],
-        ),
-        (
-            "nvml_library = \"./evil.so\"\n",
-            "",
-            "",
-            &["`nvml_library`"],
-        ),
+        ("", "[task]\nlog = \"all.log\"\n", "", &["/config.toml", "`task.log`"]),
+        ("nvml_library = \"./evil.so\"\n", "", "", &["`nvml_library`"]),
     ] {
         let world = world(project, user);
-        let variables = [
-            ("PACKHORSE_RETRIES", variable),
-            ("PACKHORSE_STORE_PATIENCE", ""),
-        ];
+        let variables = [("PACKHORSE_RETRIES", variable), ("PACKHORSE_STORE_PATIENCE", "")];
         for words in ["config", "run --slots 1 -- touch out"] {
             let done = packhorse(&world, words, &variables);
             assert_eq!(done.code, 2, "{project}{user}{done:?}");
@@ -222,10 +183,7 @@ fn a_mistake_names_its_file_or_variable_and_starts_nothing() {
 #[test]
 fn a_command_that_only_looks_needs_no_settings() {
     let world = world("", "");
-    assert_eq!(
-        packhorse(&world, "run --slots 1 -- echo written", &[]).code,
-        0
-    );
+    assert_eq!(packhorse(&world, "run --slots 1 -- echo written", &[]).code, 0);
     world.write("packhorse.toml", "nonsense");
     for words in ["ls", "show 1", "logs 1.1", "export 1"] {
         let done = packhorse(&world, words, &[]);
@@ -236,20 +194,12 @@ fn a_command_that_only_looks_needs_no_settings() {
 #[test]
 fn slots_in_a_file_and_gpus_on_the_command_line_do_not_meet() {
     let world = world("", "[pool]\nslots = 2\n[task]\nretries = 0\n");
-    let done = packhorse(
-        &world,
-        "run --gpus 5 -- sh -c exit${CUDA_VISIBLE_DEVICES}",
-        &[],
-    );
+    let done = packhorse(&world, "run --gpus 5 -- sh -c exit${CUDA_VISIBLE_DEVICES}", &[]);
     assert!(done.stdout.contains("GPU 5"), "{done:?}");
     let done = packhorse(&world, "run -- true", &[]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("2 tasks at a time"), "{done:?}");
-    fs_err::write(
-        user_file(&world),
-        "[pool]\ngpus = [\"3\"]\n[task]\ngpus = 1\n",
-    )
-    .unwrap();
+    fs_err::write(user_file(&world), "[pool]\ngpus = [\"3\"]\n[task]\ngpus = 1\n").unwrap();
     let done = packhorse(&world, "run -- true", &[]);
     assert!(done.stdout.contains("GPU 3"), "{done:?}");
     let done = packhorse(&world, "run --slots 1 -- true", &[]);
@@ -259,10 +209,7 @@ fn slots_in_a_file_and_gpus_on_the_command_line_do_not_meet() {
 
 #[test]
 fn another_session_keeps_the_settings_of_the_first() {
-    let world = world(
-        "[pool]\ngpus = \"4\"\n[task]\nenv = { A = \"then\" }\nretries = 1\n",
-        "",
-    );
+    let world = world("[pool]\ngpus = \"4\"\n[task]\nenv = { A = \"then\" }\nretries = 1\n", "");
     let command = "echo $CUDA_VISIBLE_DEVICES $A >> ../../out; test -e ../../fixed";
     let mut first = world.command(["run", "--", "sh", "-c", command]);
     first.current_dir(world.work().join("deep/down"));
@@ -271,10 +218,7 @@ fn another_session_keeps_the_settings_of_the_first() {
         "packhorse.toml",
         "[pool]\ngpus = \"9\"\n[task]\nenv = { A = \"now\" }\nretries = 5\n",
     );
-    assert_eq!(
-        packhorse(&world, "retry", &[("PACKHORSE_RETRIES", "7")]).code,
-        1
-    );
+    assert_eq!(packhorse(&world, "retry", &[("PACKHORSE_RETRIES", "7")]).code, 1);
     world.write("fixed", "");
     assert_eq!(packhorse(&world, "retry", &[]).code, 0);
     assert_eq!(world.read("out"), "4 then\n".repeat(5));
@@ -284,16 +228,7 @@ fn another_session_keeps_the_settings_of_the_first() {
 fn a_time_limit_of_the_project_can_be_lifted() {
     let world = world("[pool]\nslots = 1\n[task]\ntimeout = 0.05\n", "");
     let gate = world.gate("gate");
-    let words = [
-        "run",
-        "--timeout",
-        "never",
-        "--json",
-        "--",
-        "sh",
-        "-c",
-        "read x < gate",
-    ];
+    let words = ["run", "--timeout", "never", "--json", "--", "sh", "-c", "read x < gate"];
     let mut running = world.start(words);
     running.wait_for("\"started\"");
     let limited = world.packhorse(["run", "--", "sleep", "1000"]);
@@ -306,24 +241,11 @@ fn a_time_limit_of_the_project_can_be_lifted() {
 #[test]
 fn a_sweep_and_a_table_take_the_settings_too() {
     let world = world("[task]\nenv = { A = \"set\" }\n[pool]\nslots = 1\n", "");
-    let words = [
-        "sweep",
-        "echo $A {n} >> out",
-        "-p",
-        "n",
-        "1",
-        "2",
-        "--order",
-        "grid",
-        "--run",
-    ];
+    let words = ["sweep", "echo $A {n} >> out", "-p", "n", "1", "2", "--order", "grid", "--run"];
     let done = world.packhorse(words);
     assert_eq!(done.code, 0, "{done:?}");
     world.write("t.sh", "echo $A table >> out\n");
-    world.write(
-        "tasks.csv",
-        "Directory,Executable,Filename,Epochs,Priority\n.,sh,t.sh,1,1\n",
-    );
+    world.write("tasks.csv", "Directory,Executable,Filename,Epochs,Priority\n.,sh,t.sh,1,1\n");
     let done = world.packhorse(["csv", "tasks.csv"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("out"), "set 1\nset 2\nset table\n");
@@ -336,11 +258,7 @@ fn a_process_to_ignore_is_checked_wherever_it_is_named() {
     assert!(file.stderr.contains("config.toml: pool.ignore_process"));
     let variable = [("PACKHORSE_IGNORE_PROCESS", "uid:ann")];
     let variable = packhorse(&world("", ""), "run --slots 1 -- touch out", &variable);
-    assert!(
-        variable
-            .stderr
-            .contains("PACKHORSE_IGNORE_PROCESS is wrong")
-    );
+    assert!(variable.stderr.contains("PACKHORSE_IGNORE_PROCESS is wrong"));
     let words = "run --slots 1 --ignore-process uid:ann -- touch out";
     let argument = packhorse(&world("", ""), words, &[]);
     for done in [file, variable, argument] {

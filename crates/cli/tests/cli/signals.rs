@@ -28,22 +28,14 @@ fn the_first_interrupt_lets_running_tasks_finish_and_starts_no_others() {
     assert_eq!(world.read("out"), "finished\n");
     assert!(done.stdout.contains("1.1 succeeded"), "{done:?}");
     assert!(done.stdout.contains("1 succeeded, 1 left"), "{done:?}");
-    assert!(
-        done.stdout
-            .contains("hint: `packhorse resume 1` runs the rest"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("hint: `packhorse resume 1` runs the rest"), "{done:?}");
 }
 
 #[test]
 fn a_failure_while_stopping_is_not_tried_again() {
     let world = World::new();
     let gate = world.fifo("gate");
-    let mut running = start(
-        &world,
-        &["--retries", "3"],
-        "echo x >> tries; cat gate; false",
-    );
+    let mut running = start(&world, &["--retries", "3"], "echo x >> tries; cat gate; false");
     running.wait_for("1.1 started");
     running.signal(Signal::INT);
     running.wait_for("stopping");
@@ -80,11 +72,8 @@ fn the_second_interrupt_terminates_running_tasks() {
 fn the_third_interrupt_kills() {
     let world = World::new();
     let said = world.fifo("said");
-    let mut running = start(
-        &world,
-        &["--grace", "1h"],
-        "trap '' TERM; echo $$ > said; exec sleep 1000",
-    );
+    let mut running =
+        start(&world, &["--grace", "1h"], "trap '' TERM; echo $$ > said; exec sleep 1000");
     let pid = receive(&said);
     running.signal(Signal::INT);
     running.wait_for("stopping");
@@ -122,11 +111,8 @@ fn a_quit_kills_at_once_and_leaves_nobody_running() {
 fn a_task_that_ignores_its_end_is_killed_when_its_grace_is_over() {
     let world = World::new();
     let said = world.fifo("said");
-    let running = start(
-        &world,
-        &["--grace", "100ms"],
-        "trap '' TERM; echo $$ > said; exec sleep 1000",
-    );
+    let running =
+        start(&world, &["--grace", "100ms"], "trap '' TERM; echo $$ > said; exec sleep 1000");
     let pid = receive(&said);
     running.signal(Signal::TERM);
     let done = running.finish();
@@ -222,10 +208,7 @@ fn a_tasks_whole_process_group_ends_with_it() {
 fn every_process_of_the_group_is_asked_to_end() {
     let world = World::new();
     let said = world.fifo("said");
-    world.write(
-        "child",
-        "trap 'echo child >> out; exit' TERM; echo > said; sleep 1000 & wait",
-    );
+    world.write("child", "trap 'echo child >> out; exit' TERM; echo > said; sleep 1000 & wait");
     // It goes on only when its child has ended.
     let leader = "trap : TERM; sh child; echo leader >> out";
     let running = start(&world, &["--grace", "1h"], leader);
@@ -257,11 +240,7 @@ fn tasks_get_the_signals_that_packhorse_was_started_with() {
     let world = World::new();
     let grep = ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"];
     let here = finish(world.program(grep[0], &grep[1..]));
-    let task = [
-        &["run", "--slots", "1", "--output", "inherit", "--"],
-        &grep[..],
-    ]
-    .concat();
+    let task = [&["run", "--slots", "1", "--output", "inherit", "--"], &grep[..]].concat();
     let done = world.packhorse(task);
     assert_eq!(done.code, 0, "{done:?}");
     let (here, task) = (ordinary(&here.stdout), ordinary(&done.stdout));
@@ -284,15 +263,7 @@ fn ordinary(status: &str) -> Vec<u64> {
 fn whoever_ignores_the_ends_of_children_does_not_keep_us_from_seeing_them() {
     let world = World::new();
     let binary = env!("CARGO_BIN_EXE_packhorse");
-    let words = [
-        "--ignore-signal=CHLD",
-        binary,
-        "run",
-        "--slots",
-        "1",
-        "--",
-        "true",
-    ];
+    let words = ["--ignore-signal=CHLD", binary, "run", "--slots", "1", "--", "true"];
     let done = finish(world.program("env", words));
     assert_eq!(done.code, 0, "{done:?}");
 }

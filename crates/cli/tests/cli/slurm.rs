@@ -33,18 +33,12 @@ impl Cluster {
 
     /// The same with a single node.
     fn with_one_node() -> Option<Self> {
-        Self::with(LabSettings {
-            nodes: 1,
-            ..LabSettings::default()
-        })
+        Self::with(LabSettings { nodes: 1, ..LabSettings::default() })
     }
 
     fn with(settings: LabSettings) -> Option<Self> {
         let lab = SlurmLab::start(settings)?;
-        Some(Self {
-            world: World::new(),
-            lab,
-        })
+        Some(Self { world: World::new(), lab })
     }
 
     /// The binary on the machine where people log in.
@@ -160,9 +154,7 @@ impl Cluster {
     fn logs(&self, run: u32, tasks: u32) -> Vec<String> {
         let log = |task| self.folder(run).join(format!("logs/{task}.1.log"));
         let text = |task| fs_err::read_to_string(log(task)).unwrap_or_default();
-        (1..=tasks)
-            .map(|task| text(task).trim().to_owned())
-            .collect()
+        (1..=tasks).map(|task| text(task).trim().to_owned()).collect()
     }
 
     /// The outcomes of a run's tasks, as `show` has them.

@@ -356,10 +356,7 @@ impl World {
         let came = self.fifo("came");
         // For writing too: so it has no end while nobody writes.
         let came = fs_err::OpenOptions::new().read(true).write(true).open(came);
-        Meeting {
-            came: BufReader::new(came.unwrap()),
-            gate: self.gate("gate"),
-        }
+        Meeting { came: BufReader::new(came.unwrap()), gate: self.gate("gate") }
     }
 }
 
@@ -379,17 +376,11 @@ impl Meeting {
 
 /// Runs a command whose reader has seen enough after the first line.
 pub fn cut_short(mut command: Command) -> Done {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it can be started");
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
     drop(stdout);
-    Done {
-        stdout: line,
-        ..done(&child.wait_with_output().unwrap())
-    }
+    Done { stdout: line, ..done(&child.wait_with_output().unwrap()) }
 }

@@ -23,20 +23,14 @@ fn sorted(words: &[&str]) -> Vec<String> {
 fn in_a_grid_the_last_parameter_changes_fastest() {
     let words = ["-p", "lr", "0.1", "0.01", "-p", "bs", "32", "64"];
     let done = grid("train {lr} {bs}", words);
-    assert_eq!(
-        done.stdout,
-        "train 0.1 32\ntrain 0.1 64\ntrain 0.01 32\ntrain 0.01 64\n"
-    );
+    assert_eq!(done.stdout, "train 0.1 32\ntrain 0.1 64\ntrain 0.01 32\ntrain 0.01 64\n");
     assert_eq!((done.code, done.stderr.as_str()), (0, ""));
 }
 
 #[test]
 fn doubled_braces_are_braces_and_a_placeholder_may_come_twice() {
     let done = grid("awk '{{print {n}}}' {n}", ["-p", "n", "{n}", "$2 \"'"]);
-    assert_eq!(
-        done.stdout,
-        "awk '{print {n}}' {n}\nawk '{print $2 \"'}' $2 \"'\n"
-    );
+    assert_eq!(done.stdout, "awk '{print {n}}' {n}\nawk '{print $2 \"'}' $2 \"'\n");
 }
 
 #[test]
@@ -64,12 +58,7 @@ fn a_range_and_single_values_stand_together() {
 
 #[test]
 fn negative_values_are_values() {
-    for values in [
-        &["-1", "-0.5"][..],
-        &["1", "-2"],
-        &["-1e-3", "0"],
-        &["-2..0", "7"],
-    ] {
+    for values in [&["-1", "-0.5"][..], &["1", "-2"], &["-1e-3", "0"], &["-2..0", "7"]] {
         let words = [&["-p", "x"], values].concat();
         let done = grid("{x}", words);
         assert_eq!(done.code, 0, "{values:?}: {}", done.stderr);
@@ -104,9 +93,7 @@ fn the_default_is_the_grid_in_another_order() {
 #[test]
 fn a_seed_gives_the_same_order_every_time_and_another_seed_another() {
     let order = |seed: &str| {
-        World::new()
-            .packhorse(["sweep", "{a}", "-p", "a", "1..100", "--seed", seed])
-            .stdout
+        World::new().packhorse(["sweep", "{a}", "-p", "a", "1..100", "--seed", seed]).stdout
     };
     assert_eq!(order("7"), order("7"));
     assert_ne!(order("7"), order("8"));

@@ -80,20 +80,14 @@ fn a_mistake_in_a_file_starts_nothing_and_is_shown_where_it_is() {
     for (line, said) in [
         (touch("\"retires\": 2"), "did you mean `retries`?"),
         (touch("\"after\": [\"prep\"]"), "no earlier task is called"),
-        (
-            touch("\"env\": {\"A\": 1}"),
-            "an object whose values are text",
-        ),
+        (touch("\"env\": {\"A\": 1}"), "an object whose values are text"),
         (touch("\"vram\": \"9 sheep\""), "`vram`: `9 sheep`"),
         (touch("\"cores\": 1, \"cores\": 2"), "given twice"),
         ("{\"name\": \"a\"}\n".to_owned(), "has no command"),
         ("{\"command\": \"touch out\"\n".to_owned(), "not JSON"),
         ("touch out\n".to_owned(), "a JSON object"),
     ] {
-        world.write(
-            "bad.jsonl",
-            "{\"command\": \"touch out\"}\n".to_owned() + &line,
-        );
+        world.write("bad.jsonl", "{\"command\": \"touch out\"}\n".to_owned() + &line);
         let done = world.packhorse(["run", "--slots", "1", "--tasks", "bad.jsonl"]);
         assert_eq!(done.code, 2, "{line}{done:?}");
         assert!(done.stderr.contains(said), "{line}{done:?}");
@@ -116,11 +110,7 @@ fn a_mistake_in_a_pipe_is_told_and_the_others_run() {
     let events = done.events();
     let warnings = events.iter().filter(|event| event["event"] == "warning");
     let warnings: String = warnings.map(|event| event["message"].to_string()).collect();
-    for said in [
-        "standard input:2:",
-        "did you mean `folder`?",
-        "did you mean `retries`?",
-    ] {
+    for said in ["standard input:2:", "did you mean `folder`?", "did you mean `retries`?"] {
         assert!(warnings.contains(said), "{warnings}");
     }
     // One line, however many mistakes.
@@ -172,10 +162,7 @@ fn the_folder_and_the_results_are_the_tasks_own() {
     assert_eq!(done.code, 0, "{done:?}");
     let work = world.work().canonicalize().unwrap();
     let code = work.join("code");
-    assert_eq!(
-        world.read("code/made/here/pwd").trim(),
-        code.to_str().unwrap()
-    );
+    assert_eq!(world.read("code/made/here/pwd").trim(), code.to_str().unwrap());
     assert_eq!(world.read("deep/er/pwd").trim(), work.to_str().unwrap());
     assert_eq!(world.read("out"), "none\n");
 }
@@ -231,11 +218,7 @@ fn parameters_reach_their_task_as_json_of_any_kind() {
 fn a_variable_that_the_kernel_does_not_take_is_named() {
     let world = World::new();
     let long = "x".repeat(140_000);
-    let done = run(
-        &world,
-        &[json!({"command": "true", "params": {"long": long}})],
-        &[],
-    );
+    let done = run(&world, &[json!({"command": "true", "params": {"long": long}})], &[]);
     assert_eq!(done.code, 1, "{done:?}");
     let said = "bytes of the variable PACKHORSE_PARAMS are more than the kernel takes";
     assert!(done.stdout.contains(said), "{done:?}");
@@ -369,10 +352,7 @@ fn a_task_has_a_priority_and_retries_of_its_own() {
     running.wait_for("\"complete\":true");
     gate.pass(1);
     assert_eq!(running.finish().code, 1);
-    assert_eq!(
-        world.read("out"),
-        "first\nfirst\nfirst\nusual\nusual\nlate\n"
-    );
+    assert_eq!(world.read("out"), "first\nfirst\nfirst\nusual\nusual\nlate\n");
 }
 
 #[test]
@@ -434,10 +414,7 @@ fn gpu_memory_a_model_and_a_signature_are_the_tasks_own() {
     machine.world.write("tasks.jsonl", lines(&[wrong]));
     let done = machine.packhorse(&words);
     assert_eq!(done.code, 2, "{done:?}");
-    assert!(
-        done.stderr.contains("no GPU here is called `H100`"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("no GPU here is called `H100`"), "{done:?}");
 }
 
 #[test]
@@ -527,8 +504,5 @@ fn a_killed_run_reads_on_when_it_is_resumed() {
     assert_eq!(done.code, 0, "{done:?}");
     let wanted = (2..=TASKS).map(|n| n.to_string());
     let out = world.read("out");
-    assert!(
-        out.lines().eq(wanted),
-        "not all, twice, or in disorder: {out}"
-    );
+    assert!(out.lines().eq(wanted), "not all, twice, or in disorder: {out}");
 }

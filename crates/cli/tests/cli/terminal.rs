@@ -54,13 +54,7 @@ impl Terminal {
             .stderr(Stdio::from(slave))
             .spawn()
             .unwrap();
-        Self {
-            child,
-            master,
-            columns,
-            rows,
-            seen: Vec::new(),
-        }
+        Self { child, master, columns, rows, seen: Vec::new() }
     }
 
     /// Presses keys, such as Ctrl-C.
@@ -127,12 +121,7 @@ impl Drop for Terminal {
 }
 
 fn size(columns: u16, rows: u16) -> Winsize {
-    Winsize {
-        ws_row: rows,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    }
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
 /// The lines on a terminal of this size after this text, with those that have

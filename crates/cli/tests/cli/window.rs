@@ -15,17 +15,10 @@ fn padding() -> String {
 fn tasks_that_never_start_leave_room_for_others() {
     let world = World::new();
     let long = format!("#packhorse after=bad\ntrue {}\n", "x".repeat(100_000));
-    let commands = format!(
-        "#packhorse name=bad\nfalse\n{}true\ntrue\n",
-        long.repeat(50)
-    );
+    let commands = format!("#packhorse name=bad\nfalse\n{}true\ntrue\n", long.repeat(50));
     let done = world.packhorse_with(["run", "--slots", "2", "-q"], commands);
     assert_eq!(done.code, 1, "{}", done.stderr);
-    assert!(
-        done.stdout.contains("ended: 2 succeeded, 51 failed"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("ended: 2 succeeded, 51 failed"), "{}", done.stdout);
 }
 
 #[test]
@@ -35,18 +28,11 @@ fn plain_tasks_are_not_overtaken_by_less_urgent_ones() {
     let less = "#packhorse priority=5\ntrue less\n".repeat(MANY);
     let plain = format!("true plain {}\n", padding()).repeat(MANY);
     let file = world.write("commands.txt", less + &plain);
-    let done = world.packhorse([
-        "run".as_ref(),
-        "--slots".as_ref(),
-        "1".as_ref(),
-        file.as_os_str(),
-    ]);
+    let done =
+        world.packhorse(["run".as_ref(), "--slots".as_ref(), "1".as_ref(), file.as_os_str()]);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    let started: Vec<&str> = done
-        .stdout
-        .lines()
-        .filter(|line| line.contains(" started: "))
-        .collect();
+    let started: Vec<&str> =
+        done.stdout.lines().filter(|line| line.contains(" started: ")).collect();
     assert_eq!(started.len(), 2 * MANY);
     let first_less = started.iter().position(|line| line.ends_with("less"));
     assert_eq!(first_less, Some(MANY));
@@ -88,12 +74,8 @@ fn a_file_that_was_not_read_to_its_end_is_read_on() {
          {comments}#packhorse after=prep\necho last >> ran\n"
     );
     let file = world.write("commands.txt", commands);
-    let mut running = world.start([
-        "run".as_ref(),
-        "--slots".as_ref(),
-        "1".as_ref(),
-        file.as_os_str(),
-    ]);
+    let mut running =
+        world.start(["run".as_ref(), "--slots".as_ref(), "1".as_ref(), file.as_os_str()]);
     running.wait_for("1.1 succeeded");
     running.signal(rustix::process::Signal::KILL);
     running.finish();

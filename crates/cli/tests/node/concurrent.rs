@@ -20,11 +20,7 @@ fn two_hundred_at_once_give_the_same_as_one_after_the_other() {
     }
     let start = |&job: &u32| -> Child {
         let mut command = node.command("prolog", job, Some(6));
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
     let children: Vec<Child> = jobs.iter().map(start).collect();
     for mut child in children {
@@ -47,18 +43,11 @@ fn a_prolog_or_epilog_that_is_killed_at_any_moment_breaks_nothing() {
         let verb = if round % 4 == 3 { "epilog" } else { "prolog" };
         let of = if verb == "epilog" { job - 1 } else { job };
         let mut command = node.command(verb, of, Some(64));
-        let mut child = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
         let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         // A little later each time.
-        let patience = Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::from(round) * 300_000,
-        };
+        let patience = Timespec { tv_sec: 0, tv_nsec: i64::from(round) * 300_000 };
         let mut wait = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
         let _ = poll(&mut wait, Some(&patience)).unwrap();
         let _ = child.kill();
@@ -87,11 +76,7 @@ fn a_prolog_or_epilog_that_is_killed_at_any_moment_breaks_nothing() {
     }
     assert_eq!(node.used(), [320; 4]);
     let folder = node.state().join("jobs");
-    assert_eq!(
-        fs_err::read_dir(folder).unwrap().count(),
-        20,
-        "nothing else is left"
-    );
+    assert_eq!(fs_err::read_dir(folder).unwrap().count(), 20, "nothing else is left");
 }
 
 /// Waits until this process waits for this lock.

@@ -85,17 +85,9 @@ fn a_job_that_runs_without_orders_is_counted_and_told() {
     let running = cgroup.run();
     assert_eq!(node.used(), [64, 0, 0, 0]);
     let problems = node.status()["problems"].to_string();
-    assert_eq!(
-        problems.matches("runs without orders").count(),
-        1,
-        "{problems}"
-    );
+    assert_eq!(problems.matches("runs without orders").count(), 1, "{problems}");
     node.prolog(8, 64);
-    assert_eq!(
-        node.gpus(8),
-        [1],
-        "it is not where the other most likely is"
-    );
+    assert_eq!(node.gpus(8), [1], "it is not where the other most likely is");
     // Prologs look, too.
     fs_err::remove_file(node.orders(7)).unwrap();
     node.forgets();
@@ -128,10 +120,7 @@ fn a_job_that_slurm_cannot_take_back_is_ended_by_its_orders() {
         node.prolog(job, 320);
     }
     let orders = fs_err::read_to_string(node.orders(5)).unwrap();
-    assert!(
-        orders.contains("\nrefused no GPU has mps:320 left"),
-        "{orders}"
-    );
+    assert!(orders.contains("\nrefused no GPU has mps:320 left"), "{orders}");
     assert!(orders.contains("\ndeny 1 3\n"), "{orders}");
     assert!(!orders.contains("\nallow "), "{orders}");
     let status = node.status();

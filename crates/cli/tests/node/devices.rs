@@ -40,49 +40,19 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
 
     // An allocation with steps, and one task of an interactive step.
     let mut salloc = lab.by(NOBODY, "salloc");
-    salloc.args([
-        "-n2",
-        "--mem=50",
-        "--gres=mps:64",
-        "srun",
-        "sh",
-        "-c",
-        &look("salloc"),
-    ]);
+    salloc.args(["-n2", "--mem=50", "--gres=mps:64", "srun", "sh", "-c", &look("salloc")]);
     let text = lab.slurm.output(&mut salloc);
     let line = "salloc visible=0 threads=20 opens=1";
-    assert_eq!(
-        text.lines().filter(|other| *other == line).count(),
-        2,
-        "{text}"
-    );
+    assert_eq!(text.lines().filter(|other| *other == line).count(), 2, "{text}");
     let mut srun = lab.by(NOBODY, "srun");
-    srun.args([
-        "--mem=50",
-        "--gres=mps:64",
-        "sh",
-        "-c",
-        &look("interactive"),
-    ]);
+    srun.args(["--mem=50", "--gres=mps:64", "sh", "-c", &look("interactive")]);
     let text = lab.slurm.output(&mut srun);
-    assert!(
-        text.contains("interactive visible=0 threads=20 opens=1"),
-        "{text}"
-    );
+    assert!(text.contains("interactive visible=0 threads=20 opens=1"), "{text}");
 
     let mut salloc = lab.by(NOBODY, "salloc");
-    salloc.args([
-        "--mem=50",
-        "--gres=mps:64",
-        "srun",
-        "--interactive",
-        "--mem=0",
-    ]);
+    salloc.args(["--mem=50", "--gres=mps:64", "srun", "--interactive", "--mem=0"]);
     let text = lab.slurm.output(salloc.args(["sh", "-c", &look("shell")]));
-    assert!(
-        text.contains("shell visible=0 threads=20 opens=1"),
-        "{text}"
-    );
+    assert!(text.contains("shell visible=0 threads=20 opens=1"), "{text}");
 
     // What logs in to a job's node is put into a cgroup of the job's own. Here root does that.
     let script = format!(
@@ -95,10 +65,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     let job = lab.submit(root, &["--gres=mps:64", "--output=login.txt"], &script);
     lab.slurm.wait_for_job(&job, "COMPLETED");
     let text = lab.wrote("login.txt");
-    assert!(
-        text.contains("login visible=0 threads=20 opens=1"),
-        "{text}"
-    );
+    assert!(text.contains("login visible=0 threads=20 opens=1"), "{text}");
 
     a_login_before_the_first_step_sees_its_jobs_gpu(&lab);
     steps_at_once_do_not_end_each_other(&lab, cgroups);
@@ -118,11 +85,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
 fn a_login_before_the_first_step_sees_its_jobs_gpu(lab: &NodeLab) {
     let mut salloc = lab.by(NOBODY, "salloc");
     let given = finish(salloc.args(["--no-shell", "--mem=50", "--gres=mps:64"]));
-    let number = |line: &str| {
-        line.strip_prefix("salloc: Granted job allocation ")?
-            .parse()
-            .ok()
-    };
+    let number = |line: &str| line.strip_prefix("salloc: Granted job allocation ")?.parse().ok();
     let job: u32 = given.stderr.lines().find_map(number).unwrap();
     let script = format!(
         "for folder in $(find /sys/fs/cgroup/devices -path '*/job_{job}/step_extern'; \
@@ -169,12 +132,7 @@ fn elements_of_an_array_are_jobs_of_their_own(lab: &NodeLab) {
 /// Slurm gives each part of such a job a number of its own, and tells all tasks that of the
 /// first.
 fn each_part_of_a_heterogeneous_job_has_its_own_share(version: SlurmVersion) {
-    let settings = NodeSettings {
-        nodes: 2,
-        count: 100,
-        version,
-        ..NodeSettings::default()
-    };
+    let settings = NodeSettings { nodes: 2, count: 100, version, ..NodeSettings::default() };
     let Some(lab) = NodeLab::start(settings) else {
         return;
     };
@@ -187,8 +145,7 @@ fn each_part_of_a_heterogeneous_job_has_its_own_share(version: SlurmVersion) {
     fs_err::write(lab.folder().join("out/parts.sh"), script).unwrap();
     let mut sbatch = lab.by(NOBODY, "sbatch");
     let job = lab.slurm.output(sbatch.args(["--parsable", "parts.sh"]));
-    lab.slurm
-        .wait_for_job(&format!("{}+0", job.trim()), "COMPLETED");
+    lab.slurm.wait_for_job(&format!("{}+0", job.trim()), "COMPLETED");
     let text = lab.wrote("parts.txt");
     for (part, threads) in [("part0 ", " threads=20 "), ("part1 ", " threads=80 ")] {
         let line = text.lines().find(|line| line.starts_with(part));

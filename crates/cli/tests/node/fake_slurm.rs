@@ -114,9 +114,7 @@ impl FakeNode {
         let text = fs_err::read_to_string(self.orders(job)).unwrap();
         let mut lines = text.lines();
         let prefix = format!("set {name}=");
-        lines
-            .find_map(|line| line.strip_prefix(&prefix))
-            .map(str::to_owned)
+        lines.find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
     }
 
     /// What Slurm's commands were asked.
@@ -194,9 +192,7 @@ impl FakeNode {
     pub fn used(&self) -> Vec<u64> {
         let status = self.status();
         let gpus = status["gpus"].as_array().unwrap();
-        gpus.iter()
-            .map(|gpu| gpu["used"].as_u64().unwrap())
-            .collect()
+        gpus.iter().map(|gpu| gpu["used"].as_u64().unwrap()).collect()
     }
 }
 

@@ -32,16 +32,8 @@ fn a_job_that_cannot_be_served_is_sent_back_and_the_node_stays() {
     fs_err::write(node.state(), "a file").unwrap();
     let done = node.prolog(1, 64);
     assert_eq!(done.code, Some(0), "Slurm would drain the node");
-    assert!(
-        node.asked().contains("scontrol requeue 1"),
-        "{}",
-        node.asked()
-    );
-    assert!(
-        node.asked().contains("Comment=packhorse: "),
-        "{}",
-        node.asked()
-    );
+    assert!(node.asked().contains("scontrol requeue 1"), "{}", node.asked());
+    assert!(node.asked().contains("Comment=packhorse: "), "{}", node.asked());
     assert!(!node.asked().contains("scancel"), "{}", node.asked());
     assert!(done.stderr.contains("job 1: "), "{done:?}");
     // One that cannot go back to the queue is ended.
@@ -142,11 +134,7 @@ fn a_gpu_is_not_given_more_than_it_has_even_if_slurm_says_so() {
     }
     // 480 are left on the node, but 120 on each GPU.
     assert_eq!(node.used(), [200; 4]);
-    assert!(
-        node.asked().contains("scontrol requeue 5"),
-        "{}",
-        node.asked()
-    );
+    assert!(node.asked().contains("scontrol requeue 5"), "{}", node.asked());
     let status = node.status();
     let problems = status["problems"].to_string();
     assert!(problems.contains("no GPU has mps:200 left"), "{status}");
@@ -183,11 +171,7 @@ fn what_is_from_another_boot_or_damaged_is_dropped_and_told() {
     let other: String = text
         .lines()
         .map(|line| {
-            if line.starts_with("boot ") {
-                "boot other\n".to_owned()
-            } else {
-                format!("{line}\n")
-            }
+            if line.starts_with("boot ") { "boot other\n".to_owned() } else { format!("{line}\n") }
         })
         .collect();
     fs_err::write(node.orders(1), other).unwrap();
@@ -303,10 +287,7 @@ fn a_clock_that_was_set_back_stops_nothing_from_healing() {
     node.knows(&[1]);
     node.prolog(1, 64);
     let orders = fs_err::read_to_string(node.orders(1)).unwrap();
-    let boot = orders
-        .lines()
-        .find_map(|line| line.strip_prefix("boot "))
-        .unwrap();
+    let boot = orders.lines().find_map(|line| line.strip_prefix("boot ")).unwrap();
     // Slurm was asked in what is now the future.
     let answer = format!("{boot} 99999999999 99999999999 answered\n1|1000|RUNNING|N/A\n");
     fs_err::write(node.state().join("queue"), answer).unwrap();

@@ -35,11 +35,7 @@ impl NewNode {
             let device = makedev(195, minor);
             mknodat(CWD, &file, FileType::CharacterDevice, mode, device).unwrap();
         }
-        Some(Self {
-            folder,
-            driver,
-            plugin,
-        })
+        Some(Self { folder, driver, plugin })
     }
 
     fn path(&self, name: &str) -> String {
@@ -120,21 +116,13 @@ fn slurm_with(printed: &str, version: SlurmVersion, cgroups: Cgroups) -> Option<
     let slurm_conf = lines_for(printed, "slurm.conf").into_iter();
     let slurm_conf = slurm_conf.map(|line| line.replace("...", node)).collect();
     let join = |file: &str| lines_for(printed, file).join("\n") + "\n";
-    let names = [
-        "gres.conf",
-        "plugstack.conf",
-        "cli_filter.lua",
-        "job_submit.lua",
-    ];
+    let names = ["gres.conf", "plugstack.conf", "cli_filter.lua", "job_submit.lua"];
     let mut files = names.map(|file| (file.to_owned(), join(file))).to_vec();
     let kind = match cgroups {
         Cgroups::Version2 => "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes",
         _ => "CgroupPlugin=cgroup/v1",
     };
-    let text = format!(
-        "CgroupMountpoint=/sys/fs/cgroup\n{kind}\n{}",
-        join("cgroup.conf")
-    );
+    let text = format!("CgroupMountpoint=/sys/fs/cgroup\n{kind}\n{}", join("cgroup.conf"));
     files.push(("cgroup.conf".to_owned(), text));
     SlurmLab::start(LabSettings {
         nodes: 1,
@@ -171,10 +159,7 @@ fn an_admin_gets_a_shared_node(version: SlurmVersion, cgroups: Cgroups) {
     let swapped = right.replace(&one, "?").replace(&other, &one);
     fs_err::write(node.config(), swapped.replace('?', &other)).unwrap();
     let checked = node.run(&lab, &["check"]).stdout;
-    assert!(
-        checked.contains("its uuid is that of /dev/nvidia3"),
-        "{checked}"
-    );
+    assert!(checked.contains("its uuid is that of /dev/nvidia3"), "{checked}");
     fs_err::write(node.config(), right).unwrap();
 
     // Two jobs at once, on two GPUs: each sees its own, by the UUID of just that GPU.

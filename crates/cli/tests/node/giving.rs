@@ -58,11 +58,7 @@ fn what_a_percentage_leaves_open_is_asked() {
     let mut command = node.command("prolog", 17, Some(64));
     node.says(17, 640);
     finish(&mut command);
-    assert_eq!(
-        node.used().iter().sum::<u64>(),
-        320 + 76,
-        "the most that 5 percent may be"
-    );
+    assert_eq!(node.used().iter().sum::<u64>(), 320 + 76, "the most that 5 percent may be");
     // If there is nothing to ask, somebody looks once a minute which jobs there are.
     let node = FakeNode::new("");
     let text = fs_err::read_to_string(node.config()).unwrap();
@@ -133,10 +129,9 @@ fn in_native_mode_several_gpus_are_filled_one_after_the_other_and_nonsense_is_se
     let visible = node.variable(1, "CUDA_VISIBLE_DEVICES");
     assert_eq!(visible.unwrap(), "GPU-1,GPU-3");
     assert_eq!(node.used(), [0, 320, 0, 160]);
-    for (job, gpus, told) in [
-        (2, Some("1,9"), "Slurm chose GPU 9"),
-        (3, None, "Slurm named no GPU"),
-    ] {
+    for (job, gpus, told) in
+        [(2, Some("1,9"), "Slurm chose GPU 9"), (3, None, "Slurm named no GPU")]
+    {
         let said = run(job, gpus);
         assert!(said.contains(told), "{said}");
         let asked = node.asked();
@@ -150,10 +145,7 @@ fn a_link_is_a_prolog_and_reads_the_configuration_beside_it() {
     let link = node.path("packhorse-prolog");
     symlink(env!("CARGO_BIN_EXE_packhorse"), &link).unwrap();
     let mut command = Command::new(link);
-    command
-        .env_clear()
-        .env("SLURM_JOB_ID", "5")
-        .env("SLURM_JOB_UID", "7");
+    command.env_clear().env("SLURM_JOB_ID", "5").env("SLURM_JOB_UID", "7");
     node.says(5, 64);
     finish(command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "5"));
     assert_eq!(node.gpus(5), [0]);
@@ -167,10 +159,7 @@ fn status_is_a_table_too() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packhorse"));
     command.args(["node", "status", "--node", "n1", "--config"]);
     let table = finish(command.arg(node.config())).stdout;
-    assert!(
-        table.contains("node n1, mode choose, mps:320 per GPU"),
-        "{table}"
-    );
+    assert!(table.contains("node n1, mode choose, mps:320 per GPU"), "{table}");
     let row = table.lines().find(|line| line.contains("alice")).unwrap();
     for word in ["64", "256", "20%", "4.7 GiB"] {
         assert!(row.contains(word), "{word}: {table}");

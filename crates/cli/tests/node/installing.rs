@@ -108,13 +108,7 @@ fn everybody_can_read_what_is_installed_whatever_roots_umask_is() {
     install.args(["node", "install", "--folder"]).arg(&to);
     let done = finish(install.env("PACKHORSE_NVML_LIBRARY", "none"));
     assert_eq!(done.code, Some(0), "{done:?}");
-    let mode = |name: &str| {
-        fs_err::metadata(to.join(name))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777
-    };
+    let mode = |name: &str| fs_err::metadata(to.join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(""), 0o755);
     for name in ["node.toml", "cli_filter.lua", "job_submit.lua"] {
         assert_eq!(mode(name), 0o644, "{name}");
@@ -126,17 +120,10 @@ fn everybody_can_read_what_is_installed_whatever_roots_umask_is() {
         check.arg(to.join("node.toml"));
         finish(check.env("PACKHORSE_NVML_LIBRARY", "none")).stdout
     };
-    assert!(
-        check().contains("ok      everybody can read it"),
-        "{}",
-        check()
-    );
+    assert!(check().contains("ok      everybody can read it"), "{}", check());
     fs_err::set_permissions(to.join("cli_filter.lua"), PermissionsExt::from_mode(0o600)).unwrap();
     let text = check();
-    assert!(
-        text.contains("chmod a+rX") && text.contains("cli_filter.lua"),
-        "{text}"
-    );
+    assert!(text.contains("chmod a+rX") && text.contains("cli_filter.lua"), "{text}");
 }
 
 #[test]
@@ -145,9 +132,7 @@ fn a_configuration_that_is_there_stays() {
     let to = folder.path().to_str().unwrap();
     install(&["--folder", to, "--per-gpu", "100"]);
     let config = folder.path().join("node.toml");
-    let text = fs_err::read_to_string(&config)
-        .unwrap()
-        .replace("count = 100", "count = 50");
+    let text = fs_err::read_to_string(&config).unwrap().replace("count = 100", "count = 50");
     fs_err::write(&config, &text).unwrap();
     let said = install(&["--folder", to, "--per-gpu", "100"]);
     assert_eq!(fs_err::read_to_string(&config).unwrap(), text);
@@ -176,10 +161,7 @@ fn check_says_what_is_right_and_what_to_do() {
     let (code, text) = check(&lab);
     assert_eq!(code, Some(0), "{text}");
     assert!(!text.contains("wrong"), "{text}");
-    assert!(
-        text.contains("ok      Slurm answers: release 22.05"),
-        "{text}"
-    );
+    assert!(text.contains("ok      Slurm answers: release 22.05"), "{text}");
     assert!(text.contains("better  GPU"), "no UUIDs: {text}");
 
     // Each thing that is missing is named with what to do.
@@ -213,10 +195,7 @@ fn check_says_what_is_right_and_what_to_do() {
 
 #[test]
 fn flags_of_the_prolog_that_do_not_fit_are_told() {
-    for (flags, told) in [
-        ("Serial", "add Alloc"),
-        ("Alloc,RunInJob", "leave out RunInJob"),
-    ] {
+    for (flags, told) in [("Serial", "add Alloc"), ("Alloc,RunInJob", "leave out RunInJob")] {
         let line = format!("PrologFlags={flags}");
         let Some(lab) = NodeLab::start(NodeSettings {
             version: SlurmVersion::V24_11,
@@ -232,10 +211,7 @@ fn flags_of_the_prolog_that_do_not_fit_are_told() {
 
 #[test]
 fn a_plugin_for_another_slurm_is_told() {
-    let settings = NodeSettings {
-        version: SlurmVersion::V24_11,
-        ..NodeSettings::default()
-    };
+    let settings = NodeSettings { version: SlurmVersion::V24_11, ..NodeSettings::default() };
     let Some(lab) = NodeLab::start(settings) else {
         return;
     };
@@ -250,8 +226,5 @@ fn a_plugin_for_another_slurm_is_told() {
     fs_err::write(&plugstack, text.replace(word, &other.display().to_string())).unwrap();
     let (code, text) = check(&lab);
     assert_eq!(code, Some(1), "{text}");
-    assert!(
-        text.contains("it was built for Slurm 22.05, and this is 24.11"),
-        "{text}"
-    );
+    assert!(text.contains("it was built for Slurm 22.05, and this is 24.11"), "{text}");
 }

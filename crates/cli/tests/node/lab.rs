@@ -83,11 +83,7 @@ impl NodeLab {
             ("epilog.sh".to_owned(), script("epilog")),
             (
                 "plugstack.conf".to_owned(),
-                format!(
-                    "optional {} state={{lab}}/shared {}\n",
-                    plugin.display(),
-                    settings.plugin
-                ),
+                format!("optional {} state={{lab}}/shared {}\n", plugin.display(), settings.plugin),
             ),
             (
                 "gres.conf".to_owned(),
@@ -183,9 +179,7 @@ impl NodeLab {
                 self.slurm.wait_for_job(&job, "CANCELLED");
                 // It takes that for a failed prolog of the node's.
                 let mut scontrol = self.slurm.command("scontrol");
-                let _ = scontrol
-                    .args(["update", "nodename=n1", "state=resume"])
-                    .output();
+                let _ = scontrol.args(["update", "nodename=n1", "state=resume"]).output();
             }
         }
         at_work
@@ -213,11 +207,7 @@ impl NodeLab {
     /// Waits until a job is at work. Slurm calls it running before its prolog has run.
     pub fn wait_for_work(&self, job: &str) {
         let seen = self.slurm.wait(|_| self.is_at_work(job).then_some(()));
-        assert!(
-            seen.is_some(),
-            "job {job} is not at work:\n{}",
-            self.shown(job)
-        );
+        assert!(seen.is_some(), "job {job} is not at work:\n{}", self.shown(job));
     }
 
     /// Lets those jobs end.
@@ -234,9 +224,7 @@ impl NodeLab {
     pub fn node(&self, words: &[&str]) -> Command {
         let mut command = self.slurm.command(env!("CARGO_BIN_EXE_packhorse"));
         command.arg("node").args(words).args(["--node", "n1"]);
-        command
-            .arg("--config")
-            .arg(self.folder().join("etc/node.toml"));
+        command.arg("--config").arg(self.folder().join("etc/node.toml"));
         command.stdin(Stdio::null());
         command
     }
@@ -289,24 +277,11 @@ impl NodeLab {
 
 /// The plugin for a release of Slurm, built once.
 pub fn plugin(version: SlurmVersion) -> Option<PathBuf> {
-    let settings = LabSettings {
-        nodes: 0,
-        version,
-        ..LabSettings::default()
-    };
+    let settings = LabSettings { nodes: 0, version, ..LabSettings::default() };
     let version = version_of(&settings)?;
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join("spank")
-        .join(&version);
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("spank").join(&version);
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args([
-        "build",
-        "--quiet",
-        "--offline",
-        "-p",
-        "packhorse-spank",
-        "--target-dir",
-    ]);
+    cargo.args(["build", "--quiet", "--offline", "-p", "packhorse-spank", "--target-dir"]);
     cargo.arg(&target);
     if Path::new("/usr/include/slurm/slurm_version.h").exists()
         && settings.version == SlurmVersion::Host

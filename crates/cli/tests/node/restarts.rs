@@ -6,10 +6,7 @@ use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
 
 #[test]
 fn jobs_stay_counted_while_slurmd_is_restarted() {
-    let settings = NodeSettings {
-        cgroups: Cgroups::Version1,
-        ..NodeSettings::default()
-    };
+    let settings = NodeSettings { cgroups: Cgroups::Version1, ..NodeSettings::default() };
     let Some(lab) = NodeLab::start(settings) else {
         return;
     };
@@ -40,10 +37,7 @@ fn jobs_stay_counted_while_slurmd_is_restarted() {
 /// where it most likely is.
 #[test]
 fn a_job_requeued_under_the_same_number_never_runs_uncounted() {
-    let settings = NodeSettings {
-        cgroups: Cgroups::Version1,
-        ..NodeSettings::default()
-    };
+    let settings = NodeSettings { cgroups: Cgroups::Version1, ..NodeSettings::default() };
     let Some(lab) = NodeLab::start(settings) else {
         return;
     };
@@ -77,15 +71,10 @@ fn a_job_requeued_under_the_same_number_never_runs_uncounted() {
 
 #[test]
 fn a_job_whose_orders_are_lost_is_counted_while_it_runs() {
-    for (version, cgroups) in [
-        (SlurmVersion::Host, Cgroups::Version1),
-        (SlurmVersion::V24_11, Cgroups::Version2),
-    ] {
-        let settings = NodeSettings {
-            version,
-            cgroups,
-            ..NodeSettings::default()
-        };
+    for (version, cgroups) in
+        [(SlurmVersion::Host, Cgroups::Version1), (SlurmVersion::V24_11, Cgroups::Version2)]
+    {
+        let settings = NodeSettings { version, cgroups, ..NodeSettings::default() };
         let Some(lab) = NodeLab::start(settings) else {
             continue;
         };
@@ -99,12 +88,7 @@ fn a_job_whose_orders_are_lost_is_counted_while_it_runs() {
         let numbers = |jobs: &[String]| jobs.iter().map(|job| job.parse().unwrap()).collect();
         let lost: Vec<u64> = numbers(&jobs);
         let there: Vec<u64> = numbers(std::slice::from_ref(&next));
-        assert_eq!(
-            lab.jobs(),
-            [lost, there, vec![], vec![]],
-            "{}",
-            lab.problems()
-        );
+        assert_eq!(lab.jobs(), [lost, there, vec![], vec![]], "{}", lab.problems());
         lab.end_lasting();
         for job in jobs.iter().chain([&next]) {
             lab.slurm.wait_for_job(job, "COMPLETED");
@@ -116,10 +100,7 @@ fn a_job_whose_orders_are_lost_is_counted_while_it_runs() {
 #[test]
 fn the_name_of_a_job_does_not_say_what_it_asked_for() {
     for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
-        let settings = NodeSettings {
-            version,
-            ..NodeSettings::default()
-        };
+        let settings = NodeSettings { version, ..NodeSettings::default() };
         let Some(lab) = NodeLab::start(settings) else {
             continue;
         };

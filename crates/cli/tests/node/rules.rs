@@ -21,11 +21,7 @@ fn a_job_that_the_rules_do_not_admit_is_ended_on_the_node() {
         let done = run(job, 64, reservation, account);
         assert_eq!(done.code, Some(0), "{done:?}");
         assert!(done.stderr.contains("not allowed"), "{done:?}");
-        assert!(
-            node.asked().contains(&format!("scancel {job}")),
-            "{}",
-            node.asked()
-        );
+        assert!(node.asked().contains(&format!("scancel {job}")), "{}", node.asked());
         // If it starts all the same, it has no GPU and says why.
         assert_eq!(node.gpus(job), [0_u32; 0]);
         let text = fs_err::read_to_string(node.orders(job)).unwrap();
@@ -72,13 +68,8 @@ fn seed_lab(filter: &str, line: &str) -> Option<NodeLab> {
 fn reserve(lab: &NodeLab, name: &str) {
     let mut scontrol = lab.slurm.command("scontrol");
     scontrol.args(["create", "reservation", "nodes=n1", "starttime=now"]);
-    scontrol.args([
-        "duration=60",
-        "users=nobody",
-        "flags=maint,ignore_jobs,overlap",
-    ]);
-    lab.slurm
-        .output(scontrol.arg(format!("reservationname={name}")));
+    scontrol.args(["duration=60", "users=nobody", "flags=maint,ignore_jobs,overlap"]);
+    lab.slurm.output(scontrol.arg(format!("reservationname={name}")));
 }
 
 /// What `packhorse node install` says that a site's own file needs.
@@ -86,9 +77,7 @@ fn calling(name: &str) -> String {
     let mut install = std::process::Command::new(env!("CARGO_BIN_EXE_packhorse"));
     install.args(["node", "install", "--dry-run", "--folder", "{lab}/etc"]);
     let text = finish(install.env("PACKHORSE_NVML_LIBRARY", "none")).stdout;
-    let (_, lines) = text
-        .split_once(&format!("\n# {name}\n"))
-        .unwrap_or_default();
+    let (_, lines) = text.split_once(&format!("\n# {name}\n")).unwrap_or_default();
     let lines = lines.split("\n# ").next().unwrap_or_default();
     let lines = lines.split("\n\nThen ").next().unwrap_or_default();
     lines.replace(&format!("/{name}"), &format!("/our_{name}"))
@@ -101,9 +90,7 @@ pub fn filter_text(name: &str) -> String {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut install = std::process::Command::new(env!("CARGO_BIN_EXE_packhorse"));
-    install
-        .args(["node", "install", "--folder"])
-        .arg(folder.path());
+    install.args(["node", "install", "--folder"]).arg(folder.path());
     install.env("PACKHORSE_NVML_LIBRARY", "none");
     assert_eq!(finish(&mut install).code, Some(0));
     let text = fs_err::read_to_string(folder.path().join(name)).unwrap();
@@ -112,14 +99,7 @@ pub fn filter_text(name: &str) -> String {
 
 fn submits(lab: &NodeLab, options: &[&str]) -> (bool, String) {
     let mut sbatch = lab.by(NOBODY, "sbatch");
-    sbatch
-        .args([
-            "--parsable",
-            "--mem=50",
-            "--output=/dev/null",
-            "--wrap=true",
-        ])
-        .args(options);
+    sbatch.args(["--parsable", "--mem=50", "--output=/dev/null", "--wrap=true"]).args(options);
     let done = finish(&mut sbatch);
     (done.code == Some(0), done.stderr)
 }
@@ -127,10 +107,8 @@ fn submits(lab: &NodeLab, options: &[&str]) -> (bool, String) {
 fn the_filter_does_as_the_seeds(lab: &NodeLab) {
     for (reservation, may) in SEEN {
         let reservation = reservation.map(|name| format!("--reservation={name}"));
-        let options: Vec<&str> = ["--gres=mps:16"]
-            .into_iter()
-            .chain(reservation.as_deref())
-            .collect();
+        let options: Vec<&str> =
+            ["--gres=mps:16"].into_iter().chain(reservation.as_deref()).collect();
         let (accepted, why) = submits(lab, &options);
         assert_eq!(accepted, may, "{options:?}: {why}");
         if !may {
@@ -171,11 +149,7 @@ fn where_there_is_no_filter_the_node_ends_the_job() {
     assert_ne!(lab.slurm.node_state("n1"), "drained");
     // The node goes on with others.
     reserve(&lab, "jhl_homework_gpu");
-    let allowed = lab.submit(
-        NOBODY,
-        &["--gres=mps:64", "--reservation=jhl_homework_gpu"],
-        "true",
-    );
+    let allowed = lab.submit(NOBODY, &["--gres=mps:64", "--reservation=jhl_homework_gpu"], "true");
     lab.slurm.wait_for_job(&allowed, "COMPLETED");
 }
 
@@ -205,10 +179,7 @@ fn our_filter_and_the_seeds_own_say_the_same_of_the_same_jobs() {
     );
     let files = vec![
         ("cli_filter.lua".to_owned(), both),
-        (
-            "our_cli_filter.lua".to_owned(),
-            filter_text("cli_filter.lua"),
-        ),
+        ("our_cli_filter.lua".to_owned(), filter_text("cli_filter.lua")),
     ];
     let Some(lab) = NodeLab::start(NodeSettings {
         more: SEED,
@@ -227,12 +198,7 @@ fn our_filter_and_the_seeds_own_say_the_same_of_the_same_jobs() {
         Some("mps:titanrtx:16"),
         Some("gpu:1,mps:16"),
     ];
-    let more = [
-        "jupyterhub",
-        "JHL_homework_gpu",
-        "x_jhl_homework_gpu_y",
-        "jupyterhub_course_",
-    ];
+    let more = ["jupyterhub", "JHL_homework_gpu", "x_jhl_homework_gpu_y", "jupyterhub_course_"];
     let reservations = SEEN.iter().map(|(reservation, _)| *reservation);
     let reservations: Vec<_> = reservations.chain(more.map(Some)).collect();
     let (mut accepted, mut refused) = (0, 0);
@@ -240,11 +206,8 @@ fn our_filter_and_the_seeds_own_say_the_same_of_the_same_jobs() {
         for reservation in &reservations {
             let gres = gres.map(|gres| format!("--gres={gres}"));
             let reservation = reservation.map(|name| format!("--reservation={name}"));
-            let options: Vec<&str> = gres
-                .as_deref()
-                .into_iter()
-                .chain(reservation.as_deref())
-                .collect();
+            let options: Vec<&str> =
+                gres.as_deref().into_iter().chain(reservation.as_deref()).collect();
             let (_, said) = submits(&lab, &options);
             if said.contains("ours 0 seeds 0") {
                 accepted += 1;
@@ -266,10 +229,7 @@ fn a_filter_that_cannot_read_its_rules_refuses_mps_and_nothing_else() {
     let refuses = |told: &str| {
         let options = ["--gres=mps:16", "--reservation=jhl_homework_gpu"];
         let (accepted, why) = submits(&lab, &options);
-        assert!(
-            !accepted && why.contains("mps is not available"),
-            "{told}: {why}"
-        );
+        assert!(!accepted && why.contains("mps is not available"), "{told}: {why}");
         assert!(why.contains(told), "{told}: {why}");
         let (accepted, why) = submits(&lab, &["--gres=gpu:1"]);
         assert!(accepted, "{why}");
@@ -311,11 +271,7 @@ fn a_change_to_a_job_is_checked_with_what_the_job_is() {
         let done = finish(scontrol.args(["update", &format!("jobid={job}"), change]));
         (done.code == Some(0), done.stderr)
     };
-    for change in [
-        "gres=mps:32",
-        "reservation=jupyterhub_course_ml",
-        "comment=mine",
-    ] {
+    for change in ["gres=mps:32", "reservation=jupyterhub_course_ml", "comment=mine"] {
         let (accepted, why) = update(change);
         assert!(accepted, "{change}: {why}");
     }
@@ -380,11 +336,7 @@ fn the_filter_knows_every_kind_of_rule() {
         sbatch.args(["--parsable", "--mem=50", "--output=/dev/null"]);
         let done = finish(sbatch.arg("--wrap=true").args(options));
         assert_eq!(done.code == Some(0), may, "{options:?}: {done:?}");
-        assert_eq!(
-            done.stderr.contains("packhorse: mps"),
-            !may,
-            "{options:?}: {done:?}"
-        );
+        assert_eq!(done.stderr.contains("packhorse: mps"), !may, "{options:?}: {done:?}");
     }
 }
 
@@ -393,10 +345,9 @@ fn of_several_reservations_all_must_fit() {
     let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") else {
         return;
     };
-    for (reservations, may) in [
-        ("jhl_homework_gpu,jupyterhub_course_ml", true),
-        ("jhl_homework_gpu,maintenance", false),
-    ] {
+    for (reservations, may) in
+        [("jhl_homework_gpu,jupyterhub_course_ml", true), ("jhl_homework_gpu,maintenance", false)]
+    {
         let reservation = format!("--reservation={reservations}");
         let (_, why) = submits(&lab, &["--gres=mps:16", &reservation]);
         assert_eq!(!why.contains("packhorse: mps is not allowed"), may, "{why}");

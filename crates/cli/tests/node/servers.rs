@@ -30,17 +30,12 @@ fn running(lab: &NodeLab) -> BTreeSet<String> {
     let script = "for process in /proc/[0-9]*; do tr '\\0' '\\n' <$process/environ | \
                   grep -e ^PACKHORSE_SERVICE= -e ^CUDA_MPS_PIPE_DIRECTORY= | sort -r | tr '\\n' ' '; \
                   echo; done 2>/dev/null";
-    let text = lab
-        .slurm
-        .output(srun.args(["--overcommit", "--mem=50", "sh", "-c", script]));
+    let text = lab.slurm.output(srun.args(["--overcommit", "--mem=50", "sh", "-c", script]));
     let folders = text
         .lines()
         .filter(|line| line.contains("PACKHORSE_SERVICE="))
         .filter_map(|line| line.split("/mps/").nth(1));
-    folders
-        .filter_map(|folder| folder.split('/').next())
-        .map(str::to_owned)
-        .collect()
+    folders.filter_map(|folder| folder.split('/').next()).map(str::to_owned).collect()
 }
 
 fn names(names: &[&str]) -> BTreeSet<String> {
@@ -54,11 +49,7 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
                 ls $CUDA_MPS_PIPE_DIRECTORY/control; until [ -e $NAME ]; do sleep 0.1; done";
     let submit = |user, name: &str| {
         let script = show.replace("$NAME", name);
-        let job = lab.submit(
-            user,
-            &["--gres=mps:320", &format!("--output={name}.txt")],
-            &script,
-        );
+        let job = lab.submit(user, &["--gres=mps:320", &format!("--output={name}.txt")], &script);
         lab.wait_for_work(&job);
         job
     };
@@ -67,10 +58,7 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
         lab.slurm.wait_for_job(job, "COMPLETED");
     };
     // Three GPUs are taken, so that these two users share the fourth.
-    let full: Vec<String> = ["a", "b", "c"]
-        .iter()
-        .map(|name| submit(NOBODY, name))
-        .collect();
+    let full: Vec<String> = ["a", "b", "c"].iter().map(|name| submit(NOBODY, name)).collect();
     let small = |user, name: &str| {
         let script = show.replace("$NAME", name);
         let output = format!("--output={name}.txt");
@@ -85,18 +73,14 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
     let seen = lab.slurm.wait(|_| (running(&lab) == all).then_some(()));
     assert!(seen.is_some(), "{:?}", running(&lab));
     let wrote = |name: &str| {
-        let text = lab
-            .slurm
-            .wait(|_| Some(lab.wrote(name)).filter(|text| text.lines().count() == 2));
+        let text =
+            lab.slurm.wait(|_| Some(lab.wrote(name)).filter(|text| text.lines().count() == 2));
         text.unwrap_or_else(|| panic!("{name}: {}", lab.wrote(name)))
     };
     // A quarter of 24 GiB, at a server of one's own, which was there before the job.
     for (name, server) in [("d.txt", "3-65534"), ("e.txt", "3-5"), ("f.txt", "3-5")] {
         let text = wrote(name);
-        assert!(
-            text.contains(&format!("mps/{server}/pipe 0=6144M")),
-            "{text}"
-        );
+        assert!(text.contains(&format!("mps/{server}/pipe 0=6144M")), "{text}");
         assert!(text.contains("/control\n"), "{text}");
     }
     // Nobody else can reach into it.
@@ -105,14 +89,10 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
     assert!(!listed.status.success());
 
     end("e", &second);
-    let seen = lab
-        .slurm
-        .wait(|_| running(&lab).contains("3-5").then_some(()));
+    let seen = lab.slurm.wait(|_| running(&lab).contains("3-5").then_some(()));
     assert!(seen.is_some(), "its user's other job needs it");
     end("f", &third);
-    let seen = lab
-        .slurm
-        .wait(|_| (!running(&lab).contains("3-5")).then_some(()));
+    let seen = lab.slurm.wait(|_| (!running(&lab).contains("3-5")).then_some(()));
     assert!(seen.is_some(), "it was the last");
     assert!(running(&lab).contains("3-65534"), "another user's goes on");
     end("d", &first);
@@ -193,11 +173,7 @@ fn whatever_a_user_has_made_of_a_server_ends_with_it() {
     );
     fs_err::write(&control, script).unwrap();
     fs_err::write(&pid, "").unwrap();
-    for (path, mode) in [
-        (node.path(""), 0o755),
-        (control, 0o755),
-        (pid.clone(), 0o666),
-    ] {
+    for (path, mode) in [(node.path(""), 0o755), (control, 0o755), (pid.clone(), 0o666)] {
         fs_err::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
     node.prolog(1, 64);
@@ -234,10 +210,7 @@ fn a_user_who_stops_the_own_part_of_a_server_holds_nobody_up_for_ever() {
     }
     let node = FakeNode::new("");
     let control = node.path("control");
-    node.configure(&format!(
-        "[mps]\ncontrol = \"{}\"\npatience = 1\n",
-        control.display()
-    ));
+    node.configure(&format!("[mps]\ncontrol = \"{}\"\npatience = 1\n", control.display()));
     // Whatever a user's process does to another of the same user.
     fs_err::write(&control, "#!/bin/sh\nkill -STOP $PPID\n").unwrap();
     for path in [node.path(""), control] {
@@ -246,10 +219,7 @@ fn a_user_who_stops_the_own_part_of_a_server_holds_nobody_up_for_ever() {
     node.prolog(1, 64);
     wait_for_server(&node, "0-1000");
     let log = fs_err::read_to_string(node.state().join("log")).unwrap();
-    assert!(
-        log.contains("MPS server 0-1000: it was killed after 3 s"),
-        "{log}"
-    );
+    assert!(log.contains("MPS server 0-1000: it was killed after 3 s"), "{log}");
 }
 
 #[test]
@@ -283,20 +253,11 @@ fn users_reach_their_server_whatever_umask_the_prolog_has() {
     shell.args(["-c", "umask 077; exec \"$0\" \"$@\""]);
     shell.arg(prolog.get_program()).args(prolog.get_args());
     let variables = prolog.get_envs();
-    shell
-        .env_clear()
-        .envs(variables.filter_map(|(name, value)| Some((name, value?))));
+    shell.env_clear().envs(variables.filter_map(|(name, value)| Some((name, value?))));
     finish(&mut shell);
     wait_for_server(&node, "0-1000");
-    for (name, mode) in [
-        ("var", 0o755),
-        ("var/packhorse", 0o755),
-        ("var/packhorse/mps", 0o711),
-    ] {
-        let found = fs_err::metadata(node.path(name))
-            .unwrap()
-            .permissions()
-            .mode();
+    for (name, mode) in [("var", 0o755), ("var/packhorse", 0o755), ("var/packhorse/mps", 0o711)] {
+        let found = fs_err::metadata(node.path(name)).unwrap().permissions().mode();
         assert_eq!(found & 0o777, mode, "{name}");
     }
 }
@@ -362,9 +323,7 @@ fn the_server_of_a_job_whose_file_is_damaged_goes_on() {
     let node = FakeNode::new("[mps]\ncontrol = \"/bin/false\"\n");
     let folder = node.path("mps/0-1000");
     for mode in ["choose", "native"] {
-        node.configure(&format!(
-            "mode = \"{mode}\"\n[mps]\ncontrol = \"/bin/false\"\n"
-        ));
+        node.configure(&format!("mode = \"{mode}\"\n[mps]\ncontrol = \"/bin/false\"\n"));
         node.prolog(1, 64);
         wait_for_server(&node, "0-1000");
         assert!(folder.exists());

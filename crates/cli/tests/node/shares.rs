@@ -82,10 +82,7 @@ fn where_no_gpu_has_room_in_one_piece_a_job_goes_back_to_the_queue() {
         (text.contains("JobState=PENDING") && text.contains("Restarts=1")).then_some(text)
     });
     let comment = comment.expect("it is sent back");
-    assert!(
-        comment.contains("packhorse: no GPU has mps:200 left"),
-        "{comment}"
-    );
+    assert!(comment.contains("packhorse: no GPU has mps:200 left"), "{comment}");
     assert_ne!(lab.slurm.node_state("n1"), "drained");
     let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     assert_eq!(on, [1; 4]);
@@ -97,12 +94,7 @@ fn an_element_that_is_sent_back_leaves_the_others_of_its_array_alone() {
         return;
     };
     lab.start_lasting(NOBODY, 200, 3);
-    let options = [
-        "--array=0-1",
-        "--hold",
-        "--gres=mps:200",
-        "--output=/dev/null",
-    ];
+    let options = ["--array=0-1", "--hold", "--gres=mps:200", "--output=/dev/null"];
     let script = "touch element.$SLURM_ARRAY_TASK_ID; until [ -e over ]; do sleep 0.1; done";
     let array = lab.submit(NOBODY, &options, script);
     let release = |element: &str| {
@@ -128,10 +120,7 @@ fn an_element_that_is_sent_back_leaves_the_others_of_its_array_alone() {
     });
     let text = seen.unwrap_or_else(|| panic!("{}", shown(&last)));
     assert!(text.starts_with(&format!("JobId={array} ")), "{text}");
-    assert!(
-        text.contains("packhorse: no GPU has mps:200 left"),
-        "{text}"
-    );
+    assert!(text.contains("packhorse: no GPU has mps:200 left"), "{text}");
     let text = shown(&first);
     assert!(text.contains("JobState=RUNNING"), "{text}");
     assert!(text.contains("Restarts=0"), "{text}");

@@ -8,18 +8,12 @@ use packhorse_slurm_lab::{Cgroups, SlurmVersion};
 use crate::fake_slurm::{Done, finish};
 use crate::lab::{NOBODY, NodeLab, NodeSettings};
 
-const BOTH: [(SlurmVersion, Cgroups); 2] = [
-    (SlurmVersion::Host, Cgroups::Version1),
-    (SlurmVersion::V24_11, Cgroups::Version2),
-];
+const BOTH: [(SlurmVersion, Cgroups); 2] =
+    [(SlurmVersion::Host, Cgroups::Version1), (SlurmVersion::V24_11, Cgroups::Version2)];
 
 /// A node where somebody is on GPU 0, which is the one that Slurm counts on.
 fn busy(version: SlurmVersion, cgroups: Cgroups) -> Option<NodeLab> {
-    let lab = NodeLab::start(NodeSettings {
-        version,
-        cgroups,
-        ..NodeSettings::default()
-    })?;
+    let lab = NodeLab::start(NodeSettings { version, cgroups, ..NodeSettings::default() })?;
     let first = lab.submit_lasting(NOBODY, 64);
     lab.wait_for_work(&first);
     Some(lab)
@@ -36,12 +30,7 @@ fn a_job_that_is_requeued_and_started_at_once_is_on_no_gpu_but_its_own() {
         return;
     };
     let script = format!("{}; until [ -e over ]; do sleep 0.1; done", lab.look("job"));
-    let options = [
-        "--gres=mps:64",
-        "--output=job.txt",
-        "--open-mode=append",
-        "--requeue",
-    ];
+    let options = ["--gres=mps:64", "--output=job.txt", "--open-mode=append", "--requeue"];
     let job = lab.submit(NOBODY, &options, &script);
     lab.wait_for_work(&job);
     scontrol(&lab, &["requeue", &job]);
@@ -70,11 +59,8 @@ fn a_job_whose_orders_cannot_be_read_gets_no_gpu_and_others_are_not_stopped() {
         let orders = lab.folder().join("shared/jobs").join(&job);
         let whole = fs_err::read_to_string(&orders).unwrap();
         let look = lab.look("step");
-        fs_err::write(
-            lab.folder().join("out/look.sh"),
-            format!("#!/bin/sh\n{look} >>after.txt\n"),
-        )
-        .unwrap();
+        fs_err::write(lab.folder().join("out/look.sh"), format!("#!/bin/sh\n{look} >>after.txt\n"))
+            .unwrap();
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs_err::set_permissions(lab.folder().join("out/look.sh"), all).unwrap();
         let step = || {
@@ -140,25 +126,11 @@ fn a_task_that_cannot_be_held_to_its_gpu_is_ended() {
     // What its folder does not have, no job below it can be given.
     fs_err::write(format!("{}/devices.deny", found.trim()), "c 195:1 rwm").unwrap();
     let mut srun = lab.by(NOBODY, "srun");
-    srun.args([
-        "-n2",
-        "--mem=50",
-        "--gres=mps:64",
-        "sh",
-        "-c",
-        &lab.look("task"),
-    ]);
-    let Done {
-        code,
-        stdout,
-        stderr,
-    } = finish(&mut srun);
+    srun.args(["-n2", "--mem=50", "--gres=mps:64", "sh", "-c", &lab.look("task")]);
+    let Done { code, stdout, stderr } = finish(&mut srun);
     assert_ne!(code, Some(0), "{stderr}");
     assert_eq!(stdout, "", "{stderr}");
-    assert!(
-        stderr.contains("packhorse: this task cannot be held to its GPU"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("packhorse: this task cannot be held to its GPU"), "{stderr}");
 }
 
 fn a_task_epilog_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
@@ -167,11 +139,7 @@ fn a_task_epilog_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     };
     let out = lab.folder().join("out");
     let script = out.join("epilog.sh");
-    fs_err::write(
-        &script,
-        format!("#!/bin/sh\n{} >>epilog.txt\n", lab.look("epilog")),
-    )
-    .unwrap();
+    fs_err::write(&script, format!("#!/bin/sh\n{} >>epilog.txt\n", lab.look("epilog"))).unwrap();
     let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs_err::set_permissions(&script, all).unwrap();
     // The epilog of the first task runs while the second one is still there.
@@ -179,8 +147,7 @@ fn a_task_epilog_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     srun.args(["-n2", "--mem=50", "--gres=mps:64"]);
     srun.arg(format!("--task-epilog={}", script.display()));
     let wait = "[ $SLURM_PROCID = 0 ] || until [ -s epilog.txt ]; do sleep 0.1; done";
-    lab.slurm
-        .output(srun.args(["sh", "-c", &format!("{}; {wait}", lab.look("task"))]));
+    lab.slurm.output(srun.args(["sh", "-c", &format!("{}; {wait}", lab.look("task"))]));
     let text = lab.wrote("epilog.txt");
     assert_eq!(text.lines().count(), 2, "{text}");
     for line in text.lines() {
@@ -202,10 +169,8 @@ fn a_task_epilog_sees_its_own_gpu_with_cgroups_of_version_2() {
 
 #[test]
 fn no_panic_crosses_into_slurm() {
-    let Some(lab) = NodeLab::start(NodeSettings {
-        plugin: "panic",
-        ..NodeSettings::default()
-    }) else {
+    let Some(lab) = NodeLab::start(NodeSettings { plugin: "panic", ..NodeSettings::default() })
+    else {
         return;
     };
     // In every hook of the plugin, in sbatch, srun and the steps of both.
@@ -218,10 +183,8 @@ fn no_panic_crosses_into_slurm() {
 
 #[test]
 fn a_step_does_not_wait_for_ever_for_its_server() {
-    let Some(lab) = NodeLab::start(NodeSettings {
-        plugin: "wait=1",
-        ..NodeSettings::default()
-    }) else {
+    let Some(lab) = NodeLab::start(NodeSettings { plugin: "wait=1", ..NodeSettings::default() })
+    else {
         return;
     };
     let job = lab.submit_lasting(NOBODY, 64);
@@ -242,10 +205,9 @@ fn a_step_does_not_wait_for_ever_for_its_server() {
 
 #[test]
 fn a_step_goes_on_if_slurm_does_not_say_whether_its_job_has_mps() {
-    let Some(lab) = NodeLab::start(NodeSettings {
-        plugin: "scontrol=/bin/false",
-        ..NodeSettings::default()
-    }) else {
+    let Some(lab) =
+        NodeLab::start(NodeSettings { plugin: "scontrol=/bin/false", ..NodeSettings::default() })
+    else {
         return;
     };
     let job = lab.submit_lasting(NOBODY, 64);

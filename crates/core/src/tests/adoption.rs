@@ -53,24 +53,11 @@ fn an_adopted_attempt_that_fails_is_tried_again() {
 
 #[test]
 fn more_may_be_adopted_than_there_is() {
-    let mut lab = Lab::default()
-        .node(1)
-        .sizes(&[24])
-        .cores(4)
-        .host(4000, 8)
-        .start();
+    let mut lab = Lab::default().node(1).sizes(&[24]).cores(4).host(4000, 8).start();
     lab.submit(task(1).memory(20).cores(3).ram(8));
-    assert_eq!(
-        lab.running(1).placement.cores,
-        [CoreId(0), CoreId(1), CoreId(2)]
-    );
+    assert_eq!(lab.running(1).placement.cores, [CoreId(0), CoreId(1), CoreId(2)]);
     let place = placement(1, &[(10, 700, 20)], &[1, 2, 9]);
-    adopt(
-        &mut lab,
-        task(2).memory(20).cores(2).ram(8),
-        1,
-        place.clone(),
-    );
+    adopt(&mut lab, task(2).memory(20).cores(2).ram(8), 1, place.clone());
     let place = placement(1, &[(10, 700, 20), (10, 1, 1)], &[2]);
     adopt(&mut lab, task(3).memory(20).ram(8), 1, place);
     let load = lab.state.devices().next().unwrap();
@@ -87,17 +74,9 @@ fn more_may_be_adopted_than_there_is() {
 fn a_core_that_two_hold_is_free_when_both_have_ended() {
     let mut lab = Lab::default().node(0).cores(2).start();
     lab.submit(task(1).no_gpu().cores(1));
-    adopt(
-        &mut lab,
-        task(2).no_gpu().cores(1),
-        1,
-        placement(1, &[], &[0]),
-    );
+    adopt(&mut lab, task(2).no_gpu().cores(1), 1, placement(1, &[], &[0]));
     lab.done(1);
-    assert_eq!(
-        lab.submit(task(3).no_gpu().cores(1)),
-        "start 3 at node 1 cores 1"
-    );
+    assert_eq!(lab.submit(task(3).no_gpu().cores(1)), "start 3 at node 1 cores 1");
     assert_eq!(lab.submit(task(4).no_gpu().cores(1)), "");
     assert_eq!(lab.done(2), "succeeded 2/1, start 4 at node 1 cores 0");
 }
@@ -137,12 +116,7 @@ fn what_makes_no_sense_is_not_adopted() {
 
 #[test]
 fn whatever_is_adopted_does_no_harm() {
-    let mut lab = Lab::default()
-        .node(1)
-        .sizes(&[24])
-        .cores(1)
-        .host(1000, 8)
-        .start();
+    let mut lab = Lab::default().node(1).sizes(&[24]).cores(1).host(1000, 8).start();
     for number in [1, 2] {
         let mut place = placement(1, &[(10, u32::MAX, 0)], &[0]);
         place.devices[0].memory = Bytes(u64::MAX);
@@ -153,8 +127,5 @@ fn whatever_is_adopted_does_no_harm() {
     lab.submit(task(3).memory(1).ram(1));
     assert!(lab.why(3).starts_with("1.3 waits"), "{}", lab.why(3));
     assert_eq!(lab.end(1, FAILED), "failed 1/4294967295");
-    assert_eq!(
-        lab.done(2),
-        "succeeded 2/4294967295, start 3 on 10 with 1.0 GiB"
-    );
+    assert_eq!(lab.done(2), "succeeded 2/4294967295, start 3 on 10 with 1.0 GiB");
 }

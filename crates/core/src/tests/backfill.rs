@@ -31,24 +31,13 @@ fn what_does_not_say_its_memory_is_not_let_in_beside_one_that_does() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
     lab.submit(task(1).memory(20));
     lab.submit(task(2).memory(10));
-    assert_eq!(
-        lab.submit(task(3).share(100)),
-        "",
-        "nobody knows what it will take"
-    );
-    assert_eq!(
-        lab.submit(task(4).share(100).with_memory(2)),
-        "start 4 on 10:0.1"
-    );
+    assert_eq!(lab.submit(task(3).share(100)), "", "nobody knows what it will take");
+    assert_eq!(lab.submit(task(4).share(100).with_memory(2)), "start 4 on 10:0.1");
 }
 
 #[test]
 fn a_limit_of_attempts_leaves_a_place_for_the_holder() {
-    let mut lab = Lab::default()
-        .node(1)
-        .sizes(&[24])
-        .max_per_device(3)
-        .start();
+    let mut lab = Lab::default().node(1).sizes(&[24]).max_per_device(3).start();
     lab.submit(task(1).memory(20));
     lab.submit(task(2).memory(10));
     assert_eq!(lab.submit(task(3).memory(1)), "start 3 on 10 with 1.0 GiB");
@@ -68,16 +57,9 @@ fn one_that_is_over_in_time_may_start_on_what_is_kept() {
     lab.pass(10);
     lab.done(5);
     assert_eq!(lab.submit(task(6).limit(80)), "");
-    assert_eq!(
-        lab.submit(task(7).limit(300).expected(60)),
-        "start 7 on 11 for 300s"
-    );
+    assert_eq!(lab.submit(task(7).limit(300).expected(60)), "start 7 on 11 for 300s");
     lab.done(1);
-    assert_eq!(
-        lab.submit(task(8).limit(61)),
-        "",
-        "60 seconds are all that is left"
-    );
+    assert_eq!(lab.submit(task(8).limit(61)), "", "60 seconds are all that is left");
     assert_eq!(lab.submit(task(9).limit(40)), "start 9 on 10 for 40s");
 }
 
@@ -95,11 +77,7 @@ fn one_that_is_overdue_lets_nobody_else_in() {
     lab.submit(task(1).expected(100).limit(1000));
     lab.submit(task(2).whole(2));
     lab.pass(101);
-    assert_eq!(
-        lab.submit(task(3).limit(1)),
-        "",
-        "2 should have started by now"
-    );
+    assert_eq!(lab.submit(task(3).limit(1)), "", "2 should have started by now");
 }
 
 #[test]
@@ -109,11 +87,7 @@ fn known_durations_decide_which_devices_are_kept() {
     lab.submit(task(2).share(900).limit(50));
     lab.submit(task(3).share(500).limit(200));
     lab.submit(task(4));
-    assert_eq!(
-        lab.reserved(),
-        [11],
-        "the first to be free, not the emptiest"
-    );
+    assert_eq!(lab.reserved(), [11], "the first to be free, not the emptiest");
 
     let mut lab = Lab::default().node(3).start();
     lab.submit(task(1));
@@ -132,10 +106,7 @@ fn memory_that_is_free_in_time_counts_for_the_time() {
     assert_eq!(lab.submit(task(4).memory(12)), "");
     // 6 are free now, 10 after 10 seconds, 20 after 100.
     assert_eq!(lab.submit(task(5).memory(5).limit(110)), "");
-    assert_eq!(
-        lab.submit(task(6).memory(5).limit(96)),
-        "start 6 on 10 with 5.0 GiB for 96s"
-    );
+    assert_eq!(lab.submit(task(6).memory(5).limit(96)), "start 6 on 10 with 5.0 GiB for 96s");
 }
 
 #[test]

@@ -42,10 +42,7 @@ impl SchedulerState {
             match record.status {
                 TaskStatus::Waiting => {
                     assert_ne!(record.probe, ProbePlan::Awaited, "{id} is not measured");
-                    assert!(
-                        !self.held_runs.contains(&id.run),
-                        "{id} is of a run that is held"
-                    );
+                    assert!(!self.held_runs.contains(&id.run), "{id} is of a run that is held");
                     waiting += 1;
                 }
                 TaskStatus::Blocked => assert!(

@@ -45,10 +45,7 @@ fn tasks_that_fill_the_machine_have_no_physical_core_in_common() {
         "start 1 at node 1 cores 0+1+4+5, start 2 at node 1 cores 2+3+6+7"
     );
     // Two of the five run at a time, whoever waits.
-    assert_eq!(
-        lab.done(1),
-        "succeeded 1/1, start 3 at node 1 cores 0+1+4+5"
-    );
+    assert_eq!(lab.done(1), "succeeded 1/1, start 3 at node 1 cores 0+1+4+5");
 }
 
 #[test]
@@ -116,10 +113,7 @@ fn whole_cores_far_away_are_better_than_threads_beside_others() {
 fn threads_beside_others_are_taken_near_the_device_first() {
     let lab = Lab::default().node(1).threads(4, 2, 2);
     let mut lab = lab.near(0, &[2, 3, 6, 7]).start();
-    assert_eq!(
-        lab.submit(bare(1).cores(4)),
-        "start 1 at node 1 cores 0+1+2+3"
-    );
+    assert_eq!(lab.submit(bare(1).cores(4)), "start 1 at node 1 cores 0+1+2+3");
     assert_eq!(lab.submit(task(2).cores(2)), "start 2 on 10 cores 6+7");
 }
 
@@ -134,19 +128,13 @@ fn cores_are_next_to_each_other_where_the_least_is_left_over() {
     }
     // 1, 4, 5 and 7 are free.
     assert_eq!(lab.submit(bare(9).cores(2)), "start 9 at node 1 cores 4+5");
-    assert_eq!(
-        lab.submit(bare(10).cores(2)),
-        "start 10 at node 1 cores 1+7"
-    );
+    assert_eq!(lab.submit(bare(10).cores(2)), "start 10 at node 1 cores 1+7");
 }
 
 #[test]
 fn cores_are_of_one_part_of_the_machine_where_that_has_enough() {
     let mut lab = Lab::default().node(0).threads(8, 1, 2).start();
-    assert_eq!(
-        lab.submit(bare(1).cores(3)),
-        "start 1 at node 1 cores 0+1+2"
-    );
+    assert_eq!(lab.submit(bare(1).cores(3)), "start 1 at node 1 cores 0+1+2");
     assert_eq!(
         lab.submit(bare(2).cores(2)),
         "start 2 at node 1 cores 4+5",

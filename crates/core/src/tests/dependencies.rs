@@ -30,10 +30,7 @@ fn a_failure_skips_the_whole_chain() {
     lab.submit(task(5));
     lab.submit(task(6).after(&[5, 3]));
     let ended = lab.end(1, FAILED);
-    assert_eq!(
-        ended,
-        "failed 1/1, skipped 2/0, skipped 4/0, skipped 3/0, skipped 6/0"
-    );
+    assert_eq!(ended, "failed 1/1, skipped 2/0, skipped 4/0, skipped 3/0, skipped 6/0");
     assert_eq!(lab.done(5), "succeeded 5/1");
     assert_eq!(lab.submit(task(7).after(&[6])), "skipped 7/0");
     assert!(lab.state.is_idle());

@@ -9,10 +9,7 @@ fn a_running_task_tells_where_and_how_long() {
     lab.submit(task(1).share(500).cores(2).retries(1));
     lab.submit(task(2).no_gpu());
     lab.pass(3725);
-    assert_eq!(
-        lab.why(1),
-        "1.1 has been running on 0.5 of gpu10 with cores 0, 1 for 1h2m"
-    );
+    assert_eq!(lab.why(1), "1.1 has been running on 0.5 of gpu10 with cores 0, 1 for 1h2m");
     assert_eq!(lab.why(2), "1.2 has been running without a GPU for 1h2m");
     lab.end(1, FAILED);
     lab.pass(59);
@@ -32,10 +29,7 @@ fn a_blocked_task_tells_what_it_comes_after() {
     lab.submit(task(7).after(&[3, 1]));
     lab.submit(task(8).after(&[1, 3, 4, 5, 6]));
     lab.pass(10);
-    assert_eq!(
-        lab.why(2),
-        "1.2 waits until 1.1 (running for 10s) has succeeded"
-    );
+    assert_eq!(lab.why(2), "1.2 waits until 1.1 (running for 10s) has succeeded");
     let two = "1.3 (not started) and 1.1 (running for 10s) have succeeded";
     assert_eq!(lab.why(7), format!("1.7 waits until {two}"));
     let many = "1.1 (running for 10s), 1.3 (not started), 1.4 (not started) and 2 more";
@@ -96,10 +90,7 @@ fn a_full_device_tells_of_its_limit_of_attempts_by_its_holders() {
     lab.submit(task(1).share(100));
     lab.submit(task(2).share(100));
     let why = lab.why(2);
-    assert!(
-        why.contains("0.1 of a GPU: 1.1 holds 0.1 of gpu10 (for 0s)"),
-        "{why}"
-    );
+    assert!(why.contains("0.1 of a GPU: 1.1 holds 0.1 of gpu10 (for 0s)"), "{why}");
 }
 
 #[test]
@@ -136,11 +127,7 @@ fn a_finished_task_tells_how_and_an_unknown_one_nothing() {
     assert_eq!(lab.why(2), "1.2 is over and did not succeed");
     assert_eq!(lab.why(3), "1.3 was interrupted");
     let nameless = |_| String::new();
-    assert_eq!(
-        explain(&lab.state, id(4), Now::default(), &nameless, &|_| Vec::new(
-        )),
-        None
-    );
+    assert_eq!(explain(&lab.state, id(4), Now::default(), &nameless, &|_| Vec::new()), None);
 }
 
 #[test]
@@ -160,14 +147,8 @@ fn what_lacks_memory_tells_how_much_is_free_and_who_holds_it() {
     );
     lab.observe(1, 10, 16);
     assert!(lab.why(3).contains("1.1 holds 16.0 GiB"), "{}", lab.why(3));
-    assert_eq!(
-        lab.why(1),
-        "1.1 has been running on gpu10 with 12.0 GiB for 5s"
-    );
-    assert_eq!(
-        lab.why(2),
-        "1.2 has been running on 0.5 of gpu10 with 3.0 GiB for 0s"
-    );
+    assert_eq!(lab.why(1), "1.1 has been running on gpu10 with 12.0 GiB for 5s");
+    assert_eq!(lab.why(2), "1.2 has been running on 0.5 of gpu10 with 3.0 GiB for 0s");
 }
 
 #[test]
@@ -192,25 +173,14 @@ fn one_that_strangers_keep_waiting_tells_so() {
 #[test]
 fn other_runs_are_told_of() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
-    let held = Outside {
-        memory: gib(2),
-        share: Milli(600),
-        attempts: 1,
-        ..Outside::default()
-    };
+    let held = Outside { memory: gib(2), share: Milli(600), attempts: 1, ..Outside::default() };
     lab.outside(10, held);
     lab.submit(task(1).share(500));
     assert_eq!(
         lab.why(1),
         "1.1 waits for 0.5 of a GPU: other runs hold 0.6 of gpu10; it is first in line"
     );
-    lab.outside(
-        10,
-        Outside {
-            whole: true,
-            ..held
-        },
-    );
+    lab.outside(10, Outside { whole: true, ..held });
     assert_eq!(
         lab.why(1),
         "1.1 waits for 0.5 of a GPU: another run holds gpu10; it is first in line"
@@ -220,12 +190,7 @@ fn other_runs_are_told_of() {
 #[test]
 fn memory_of_other_runs_and_of_strangers_is_told_once_each() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
-    let held = Outside {
-        memory: gib(15),
-        runs: gib(15),
-        attempts: 1,
-        ..Outside::default()
-    };
+    let held = Outside { memory: gib(15), runs: gib(15), attempts: 1, ..Outside::default() };
     lab.outside(10, held);
     lab.submit(task(1).memory(12));
     assert_eq!(
@@ -233,13 +198,7 @@ fn memory_of_other_runs_and_of_strangers_is_told_once_each() {
         "1.1 waits for 12.0 GiB of GPU memory (9.0 GiB free): \
          other runs hold 15.0 GiB of gpu10; it is first in line"
     );
-    lab.outside(
-        10,
-        Outside {
-            memory: gib(19),
-            ..held
-        },
-    );
+    lab.outside(10, Outside { memory: gib(19), ..held });
     assert_eq!(
         lab.why(1),
         "1.1 waits for 12.0 GiB of GPU memory (5.0 GiB free): other runs hold 15.0 GiB of gpu10 \
@@ -250,11 +209,7 @@ fn memory_of_other_runs_and_of_strangers_is_told_once_each() {
 #[test]
 fn of_a_device_that_nobody_has_looked_at_no_amounts_are_told() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
-    let held = Outside {
-        memory: gib(24),
-        unseen: true,
-        ..Outside::default()
-    };
+    let held = Outside { memory: gib(24), unseen: true, ..Outside::default() };
     lab.outside(10, held);
     lab.submit(task(1).memory(12));
     assert_eq!(
@@ -293,12 +248,7 @@ fn a_reservation_with_a_time_tells_it() {
         "1.3 waits: gpu10 and gpu11 are kept for 1.2 (it starts within 9m50s), \
          and it fits nowhere else; 1.2 is in front of it"
     );
-    assert!(
-        lab.why(2)
-            .contains("are kept for it (it starts within 9m50s)"),
-        "{}",
-        lab.why(2)
-    );
+    assert!(lab.why(2).contains("are kept for it (it starts within 9m50s)"), "{}", lab.why(2));
     lab.pass(600);
     assert!(!lab.why(2).contains("within"), "{}", lab.why(2));
 }
@@ -322,13 +272,6 @@ fn a_probe_tells_that_it_is_one() {
     let mut lab = Lab::default().node(1).start();
     lab.submit(task(1).probe());
     lab.submit(task(2).probe());
-    assert_eq!(
-        lab.why(1),
-        "1.1 has been running on gpu10 for 0s to be measured"
-    );
-    assert!(
-        lab.why(2).ends_with("; it will be measured first"),
-        "{}",
-        lab.why(2)
-    );
+    assert_eq!(lab.why(1), "1.1 has been running on gpu10 for 0s to be measured");
+    assert!(lab.why(2).ends_with("; it will be measured first"), "{}", lab.why(2));
 }

@@ -355,10 +355,7 @@ impl Running {
 
     /// Strangers' processes hold so many GiB of a device.
     pub fn strangers(&mut self, device: u32, memory: u64) -> String {
-        let held = Outside {
-            memory: gib(memory),
-            ..Outside::default()
-        };
+        let held = Outside { memory: gib(memory), ..Outside::default() };
         self.outside(device, held)
     }
 
@@ -387,18 +384,13 @@ impl Running {
     /// What `explain` says, with devices called `gpu10`, `gpu11`, …
     pub fn why(&self, number: u32) -> String {
         let name = |device: DeviceId| format!("gpu{}", device.0);
-        explain(&self.state, id(number), Now(self.now), &name, &|_| {
-            Vec::new()
-        })
-        .expect("it is known")
+        explain(&self.state, id(number), Now(self.now), &name, &|_| Vec::new())
+            .expect("it is known")
     }
 
     /// The devices kept for the first in line.
     pub fn reserved(&self) -> Vec<u32> {
-        let kept = self
-            .state
-            .devices()
-            .filter(|load| load.reserved_for.is_some());
+        let kept = self.state.devices().filter(|load| load.reserved_for.is_some());
         kept.map(|load| load.device.0).collect()
     }
 }
@@ -406,29 +398,15 @@ impl Running {
 fn text(effect: &Effect) -> String {
     match effect {
         Effect::Refused { task, reason } => format!("refuse {}: {reason}", task.number),
-        Effect::Start {
-            task,
-            attempt,
-            placement,
-            time_limit,
-        } => {
-            let again = if *attempt == 1 {
-                String::new()
-            } else {
-                format!("#{attempt}")
-            };
+        Effect::Start { task, attempt, placement, time_limit } => {
+            let again = if *attempt == 1 { String::new() } else { format!("#{attempt}") };
             let limit = time_limit.map(|limit| format!(" for {}s", limit.as_secs()));
             let limit = limit.unwrap_or_default();
             format!("start {}{again} {}{limit}", task.number, place(placement))
         }
         Effect::NotAdded(error) => format!("not added: {error}"),
         Effect::Stop { task, attempt } => format!("stop {}#{attempt}", task.number),
-        Effect::Retrying {
-            task,
-            next_attempt,
-            why,
-            ..
-        } => {
+        Effect::Retrying { task, next_attempt, why, .. } => {
             let why = match why {
                 RetryReason::Retry => "retry".to_owned(),
                 RetryReason::Collateral => "collateral".to_owned(),
@@ -439,19 +417,14 @@ fn text(effect: &Effect) -> String {
             };
             format!("{why} {}#{next_attempt}", task.number)
         }
-        Effect::Finished {
-            task,
-            attempts,
-            outcome,
-        } => format!("{} {}/{attempts}", outcome.word(), task.number),
+        Effect::Finished { task, attempts, outcome } => {
+            format!("{} {}/{attempts}", outcome.word(), task.number)
+        }
     }
 }
 
 fn place(placement: &Placement) -> String {
-    let devices = placement
-        .devices
-        .iter()
-        .map(|granted| granted.device.0.to_string());
+    let devices = placement.devices.iter().map(|granted| granted.device.0.to_string());
     let mut text = match placement.devices.first() {
         None => format!("at node {}", placement.node.0),
         Some(granted) if granted.share == Milli(0) => {

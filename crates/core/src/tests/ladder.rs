@@ -17,10 +17,7 @@ fn out_of_memory_climbs_to_more_then_alone_then_larger_then_over() {
         "with 20.0 GiB 1#3, start 1#3 on 10 with 20.0 GiB",
         "a quarter more than was seen"
     );
-    assert_eq!(
-        lab.out_of_memory(1, 20),
-        "with 30.0 GiB 1#4, start 1#4 on 11 with 30.0 GiB"
-    );
+    assert_eq!(lab.out_of_memory(1, 20), "with 30.0 GiB 1#4, start 1#4 on 11 with 30.0 GiB");
     assert_eq!(
         lab.out_of_memory(1, 30),
         "alone 1#5, start 1#5 on 11 with 40.0 GiB",
@@ -29,29 +26,16 @@ fn out_of_memory_climbs_to_more_then_alone_then_larger_then_over() {
     assert_eq!(lab.out_of_memory(1, 40), "failed 1/5");
     lab.submit(task(2).memory(30));
     lab.submit(task(3).memory(20));
-    assert_eq!(
-        lab.end(2, Outcome::Succeeded),
-        "succeeded 2/1",
-        "it was on the larger one"
-    );
-    assert_eq!(
-        lab.out_of_memory(3, 23),
-        "with 30.0 GiB 3#2, start 3#2 on 11 with 30.0 GiB"
-    );
+    assert_eq!(lab.end(2, Outcome::Succeeded), "succeeded 2/1", "it was on the larger one");
+    assert_eq!(lab.out_of_memory(3, 23), "with 30.0 GiB 3#2, start 3#2 on 11 with 30.0 GiB");
 }
 
 #[test]
 fn what_was_alone_on_a_small_device_goes_to_a_larger_one() {
     let mut lab = Lab::default().node(2).sizes(&[24, 26]).start();
     lab.submit(task(1).memory(20));
-    assert_eq!(
-        lab.out_of_memory(1, 20),
-        "alone 1#2, start 1#2 on 10 with 24.0 GiB"
-    );
-    assert_eq!(
-        lab.out_of_memory(1, 24),
-        "above 24.0 GiB 1#3, start 1#3 on 11 with 26.0 GiB"
-    );
+    assert_eq!(lab.out_of_memory(1, 20), "alone 1#2, start 1#2 on 10 with 24.0 GiB");
+    assert_eq!(lab.out_of_memory(1, 24), "above 24.0 GiB 1#3, start 1#3 on 11 with 26.0 GiB");
     assert_eq!(lab.out_of_memory(1, 26), "failed 1/3");
 }
 
@@ -68,10 +52,7 @@ fn of_several_devices_the_smallest_was_too_small() {
     let mut pair = task(1).whole(2);
     pair.0.request.memory = MemoryRequest::Whole;
     assert_eq!(lab.submit(pair), "start 1 on 10+11");
-    assert_eq!(
-        lab.out_of_memory(1, 24),
-        "above 24.0 GiB 1#2, start 1#2 on 11+12"
-    );
+    assert_eq!(lab.out_of_memory(1, 24), "above 24.0 GiB 1#2, start 1#2 on 11+12");
     assert_eq!(lab.out_of_memory(1, 40), "failed 1/2", "only one is larger");
 }
 
@@ -88,10 +69,7 @@ fn amounts_on_the_ladder_are_multiples_of_64_mib() {
     let mut odd = task(1).memory(1);
     odd.0.request.memory = MemoryRequest::Bytes(Bytes(1));
     lab.submit(odd);
-    assert_eq!(
-        lab.out_of_memory(1, 0),
-        "with 64.0 MiB 1#2, start 1#2 on 10 with 64.0 MiB"
-    );
+    assert_eq!(lab.out_of_memory(1, 0), "with 64.0 MiB 1#2, start 1#2 on 10 with 64.0 MiB");
 }
 
 #[test]
@@ -160,10 +138,7 @@ fn another_ones_doing_uses_up_no_retry_but_not_for_ever() {
         );
     }
     let ended = lab.end_by(1, FAILED, EndCause::Collateral);
-    assert_eq!(
-        ended, "retry 1#18, start 1#18 on 10",
-        "as if it were its own"
-    );
+    assert_eq!(ended, "retry 1#18, start 1#18 on 10", "as if it were its own");
     assert_eq!(lab.end_by(1, FAILED, EndCause::Collateral), "failed 1/18");
 }
 
@@ -191,10 +166,7 @@ fn a_probe_is_attempt_0_and_the_task_comes_after_it() {
 #[test]
 fn what_a_probe_found_out_holds_from_its_end() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
-    assert_eq!(
-        lab.submit(task(1).alone().probe()),
-        "start 1#0 on 10 with 24.0 GiB"
-    );
+    assert_eq!(lab.submit(task(1).alone().probe()), "start 1#0 on 10 with 24.0 GiB");
     assert_eq!(lab.submit(task(2).memory(20)), "");
     assert_eq!(lab.revise(task(1).memory(4)), "", "it still holds all");
     assert_eq!(
@@ -268,10 +240,7 @@ fn a_revision_can_ask_for_another_probe() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
     lab.submit(task(1).alone().probe());
     lab.revise(task(1).alone().probe());
-    assert_eq!(
-        lab.end(1, FAILED),
-        "probed 1#0, start 1#0 on 10 with 24.0 GiB"
-    );
+    assert_eq!(lab.end(1, FAILED), "probed 1#0, start 1#0 on 10 with 24.0 GiB");
     assert_eq!(lab.done(1), "probed 1#1, start 1 on 10 with 24.0 GiB");
 }
 

@@ -23,20 +23,11 @@ fn as_many_share_a_device_as_its_memory_allows() {
 fn share_and_memory_have_to_fit_both() {
     let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
     lab.submit(task(1).share(600).with_memory(4));
-    assert_eq!(
-        lab.submit(task(2).share(600).with_memory(4)),
-        "start 2 on 11:0.6"
-    );
+    assert_eq!(lab.submit(task(2).share(600).with_memory(4)), "start 2 on 11:0.6");
     lab.submit(task(3).share(300).with_memory(18));
-    assert_eq!(
-        lab.submit(task(4).share(100).with_memory(3)),
-        "start 4 on 11:0.1"
-    );
-    let loads: Vec<_> = lab
-        .state
-        .devices()
-        .map(|load| (load.used.0, load.promised, load.memory))
-        .collect();
+    assert_eq!(lab.submit(task(4).share(100).with_memory(3)), "start 4 on 11:0.1");
+    let loads: Vec<_> =
+        lab.state.devices().map(|load| (load.used.0, load.promised, load.memory)).collect();
     assert_eq!(loads, [(900, gib(22), gib(24)), (700, gib(7), gib(24))]);
 }
 
@@ -52,11 +43,7 @@ fn what_is_seen_counts_if_it_is_more_than_promised() {
     assert_eq!((load.promised, load.counted), (gib(18), gib(40)));
     assert_eq!(lab.submit(task(3).memory(1)), "");
     lab.observe(1, 10, 2);
-    assert_eq!(
-        lab.submit(task(4).memory(7)),
-        "",
-        "its promise is kept free"
-    );
+    assert_eq!(lab.submit(task(4).memory(7)), "", "its promise is kept free");
 }
 
 #[test]
@@ -66,10 +53,7 @@ fn memory_that_was_not_asked_for_counts_when_it_is_seen() {
     lab.observe(1, 10, 20);
     assert_eq!(lab.submit(task(2).memory(5)), "");
     assert_eq!(lab.submit(task(3).share(100)), "", "10 is kept");
-    assert_eq!(
-        lab.observe(1, 10, 19),
-        "start 2 on 10 with 5.0 GiB, start 3 on 10:0.1"
-    );
+    assert_eq!(lab.observe(1, 10, 19), "start 2 on 10 with 5.0 GiB, start 3 on 10:0.1");
 }
 
 #[test]
@@ -94,10 +78,7 @@ fn nobody_joins_one_that_has_the_whole_device() {
 #[test]
 fn where_memory_is_not_known_no_amount_is_promised() {
     let mut lab = Lab::default().node(2).sizes(&[0, 24]).start();
-    assert_eq!(
-        lab.submit(task(1).memory(20)),
-        "start 1 on 11 with 20.0 GiB"
-    );
+    assert_eq!(lab.submit(task(1).memory(20)), "start 1 on 11 with 20.0 GiB");
     assert_eq!(lab.submit(task(2).memory(5)), "");
     assert_eq!(lab.submit(task(3).share(500)), "start 3 on 10:0.5");
 }
@@ -105,10 +86,7 @@ fn where_memory_is_not_known_no_amount_is_promised() {
 #[test]
 fn several_devices_each_have_the_memory() {
     let mut lab = Lab::default().node(3).sizes(&[24, 80, 80]).start();
-    assert_eq!(
-        lab.submit(task(1).whole(2).with_memory(40)),
-        "start 1 on 11+12"
-    );
+    assert_eq!(lab.submit(task(1).whole(2).with_memory(40)), "start 1 on 11+12");
     let refused = lab.submit(task(2).whole(3).with_memory(40));
     assert_eq!(
         refused,
@@ -119,18 +97,9 @@ fn several_devices_each_have_the_memory() {
 #[test]
 fn of_empty_devices_pack_takes_the_smallest_that_fits() {
     let mut lab = Lab::default().node(3).sizes(&[80, 24, 40]).start();
-    assert_eq!(
-        lab.submit(task(1).memory(30)),
-        "start 1 on 12 with 30.0 GiB"
-    );
-    assert_eq!(
-        lab.submit(task(2).memory(12)),
-        "start 2 on 11 with 12.0 GiB"
-    );
-    assert_eq!(
-        lab.submit(task(3).memory(12)),
-        "start 3 on 11 with 12.0 GiB"
-    );
+    assert_eq!(lab.submit(task(1).memory(30)), "start 1 on 12 with 30.0 GiB");
+    assert_eq!(lab.submit(task(2).memory(12)), "start 2 on 11 with 12.0 GiB");
+    assert_eq!(lab.submit(task(3).memory(12)), "start 3 on 11 with 12.0 GiB");
 }
 
 #[test]
@@ -145,22 +114,14 @@ fn spread_takes_the_device_with_the_most_memory_left() {
 
 #[test]
 fn only_suitable_models_and_sizes_are_used() {
-    let pool = || {
-        Lab::default()
-            .node(3)
-            .sizes(&[24, 80, 80])
-            .models(&[0, 1, 2])
-    };
+    let pool = || Lab::default().node(3).sizes(&[24, 80, 80]).models(&[0, 1, 2]);
     let mut lab = pool().start();
     assert_eq!(lab.submit(task(1).models(&[1])), "start 1 on 11");
     assert_eq!(lab.submit(task(2).models(&[0, 1])), "start 2 on 10");
     assert_eq!(lab.submit(task(3).models(&[0, 1])), "");
     assert_eq!(lab.submit(task(4).device_memory(25)), "start 4 on 12");
     let mut lab = pool().start();
-    assert_eq!(
-        lab.submit(task(1).models(&[7])),
-        "refuse 1: no GPU is of a model that it may use"
-    );
+    assert_eq!(lab.submit(task(1).models(&[7])), "refuse 1: no GPU is of a model that it may use");
     assert_eq!(
         lab.submit(task(1).models(&[0]).device_memory(30)),
         "refuse 1: it needs 30.0 GiB of GPU memory, but the largest GPU that it may use has 24.0 GiB"
@@ -203,11 +164,7 @@ fn cpu_and_main_memory_are_counted_where_they_are_known() {
 
     let mut lab = Lab::default().node(1).cores(4).host(4000, 10).start();
     lab.submit(task(1).share(100).cores(3));
-    assert_eq!(
-        lab.submit(task(2).share(100).cpu(1500)),
-        "",
-        "cores of one's own are busy"
-    );
+    assert_eq!(lab.submit(task(2).share(100).cpu(1500)), "", "cores of one's own are busy");
     assert_eq!(lab.done(1), "succeeded 1/1, start 2 on 10:0.1");
     lab.submit(task(3).share(100).ram(7));
     assert_eq!(lab.submit(task(4).share(100).ram(4)), "");
@@ -236,14 +193,8 @@ fn what_no_single_node_has_is_refused() {
 fn one_of_which_nothing_is_known_has_all_that_is_free_until_that_changes() {
     let mut lab = Lab::default().node(2).sizes(&[24, 16]).start();
     lab.submit(task(1).memory(10));
-    assert_eq!(
-        lab.submit(task(2).at_least(4)),
-        "start 2 on 10 with 24.0 GiB"
-    );
-    assert_eq!(
-        lab.submit(task(3).at_least(4)),
-        "start 3 on 11 with 6.0 GiB"
-    );
+    assert_eq!(lab.submit(task(2).at_least(4)), "start 2 on 10 with 24.0 GiB");
+    assert_eq!(lab.submit(task(3).at_least(4)), "start 3 on 11 with 6.0 GiB");
     assert_eq!(lab.submit(task(4).at_least(4)), "");
     assert_eq!(lab.submit(task(5).memory(1)), "", "nobody joins them");
     assert_eq!(lab.promise(2, 5), "start 4 on 10 with 19.0 GiB");
@@ -266,10 +217,6 @@ fn one_of_which_nothing_is_known_leaves_strangers_alone_and_joins_other_runs() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
     lab.strangers(10, 2);
     assert_eq!(lab.submit(task(1).at_least(6)), "");
-    let held = Outside {
-        memory: gib(17),
-        runs: gib(16),
-        ..Outside::default()
-    };
+    let held = Outside { memory: gib(17), runs: gib(16), ..Outside::default() };
     assert_eq!(lab.outside(10, held), "start 1 on 10 with 7.0 GiB");
 }

@@ -97,8 +97,7 @@ impl Model {
     /// What runs, as (task, attempt).
     pub fn running(&self) -> Vec<(TaskId, u32)> {
         let runs = self.runs();
-        runs.map(|(task, run)| (task.submission.id, run.attempt))
-            .collect()
+        runs.map(|(task, run)| (task.submission.id, run.attempt)).collect()
     }
 
     /// Where that is.
@@ -133,10 +132,7 @@ impl Model {
 
     /// Tasks that are not over and fit nowhere any more.
     pub fn hopeless(&self) -> Vec<TaskId> {
-        let open = self
-            .tasks
-            .iter()
-            .filter(|task| !matches!(task.place, Place::Finished(_)));
+        let open = self.tasks.iter().filter(|task| !matches!(task.place, Place::Finished(_)));
         let hopeless = open.filter(|task| self.impossible(&task.submission.request).is_some());
         hopeless.map(|task| task.submission.id).collect()
     }
@@ -145,9 +141,7 @@ impl Model {
     pub fn awaiting(&self) -> Vec<(TaskId, Request)> {
         let unfinished = self.tasks.iter().map(|task| &task.submission);
         let awaiting = unfinished.filter(|task| task.probe == ProbePlan::Awaited);
-        awaiting
-            .map(|task| (task.id, task.request.clone()))
-            .collect()
+        awaiting.map(|task| (task.id, task.request.clone())).collect()
     }
 
     pub fn step(&mut self, event: SchedulerEvent, now: Duration) -> Vec<Effect> {
@@ -155,23 +149,15 @@ impl Model {
         let mut effects = vec![];
         match event {
             SchedulerEvent::Submit(submission) => self.submit(submission, &mut effects),
-            SchedulerEvent::Ended {
-                task,
-                attempt,
-                outcome,
-                cause,
-            } => self.ended(task, attempt, outcome, cause, &mut effects),
-            SchedulerEvent::Observed {
-                task,
-                attempt,
-                device,
-                memory,
-            } => self.observed(task, attempt, device, memory),
-            SchedulerEvent::Promised {
-                task,
-                attempt,
-                memory,
-            } => self.promised(task, attempt, memory),
+            SchedulerEvent::Ended { task, attempt, outcome, cause } => {
+                self.ended(task, attempt, outcome, cause, &mut effects)
+            }
+            SchedulerEvent::Observed { task, attempt, device, memory } => {
+                self.observed(task, attempt, device, memory)
+            }
+            SchedulerEvent::Promised { task, attempt, memory } => {
+                self.promised(task, attempt, memory)
+            }
             SchedulerEvent::Outside { device, held } => {
                 if self.devices().contains(&device) {
                     self.outside.insert(device, held);
@@ -185,22 +171,16 @@ impl Model {
             SchedulerEvent::Restore(device) => {
                 self.drained.remove(&device);
             }
-            SchedulerEvent::Revise {
-                task,
-                request,
-                expected,
-                probe,
-            } => self.revise(task, request, expected, probe),
+            SchedulerEvent::Revise { task, request, expected, probe } => {
+                self.revise(task, request, expected, probe)
+            }
             SchedulerEvent::Cancel(task) => self.cancel(task, &mut effects),
             SchedulerEvent::Hold => self.held = true,
             SchedulerEvent::Unhold => self.held = false,
             SchedulerEvent::MoreToCome(more) => self.more_to_come = more,
-            SchedulerEvent::Adopt {
-                submission,
-                attempt,
-                placement,
-                since,
-            } => self.adopt(submission, attempt, placement, since.0, &mut effects),
+            SchedulerEvent::Adopt { submission, attempt, placement, since } => {
+                self.adopt(submission, attempt, placement, since.0, &mut effects)
+            }
             SchedulerEvent::HoldRun(run) => {
                 self.held_runs.insert(run);
                 for task in &mut self.tasks {
@@ -240,11 +220,7 @@ impl Model {
         }
         let outcomes = submission.after.iter().filter_map(|&on| {
             let on = &self.tasks[self.find(on).unwrap()];
-            if let Place::Finished(outcome) = on.place {
-                Some(outcome)
-            } else {
-                None
-            }
+            if let Place::Finished(outcome) = on.place { Some(outcome) } else { None }
         });
         let outcomes: Vec<Outcome> = outcomes.collect();
         let end = if outcomes.contains(&Outcome::Interrupted) {
@@ -332,9 +308,8 @@ impl Model {
             stays(device) && self.room(device, &[], Outside::default(), request) >= Some(memory)
         };
         let nodes = self.pool.nodes.iter();
-        let nodes: Vec<&NodeSpec> = nodes
-            .filter(|node| !self.leaving_nodes.contains(&node.id))
-            .collect();
+        let nodes: Vec<&NodeSpec> =
+            nodes.filter(|node| !self.leaving_nodes.contains(&node.id)).collect();
         let suitable: Vec<usize> = nodes
             .iter()
             .map(|node| node.devices.iter().filter(|device| suits(device)).count())
@@ -382,10 +357,7 @@ impl Model {
         let least = |index: usize| nodes.iter().map(|node| lacking(node)[index]).min().unwrap();
         Some(if least(0) > 0 {
             let cores = nodes.iter().map(|node| node.cores.len()).max().unwrap();
-            RefusalReason::TooManyCores {
-                wanted: request.cores,
-                most_cores: number(cores),
-            }
+            RefusalReason::TooManyCores { wanted: request.cores, most_cores: number(cores) }
         } else if least(1) > 0 {
             RefusalReason::TooMuchCpu {
                 wanted: request.cpu.max(Milli(request.cores * 1000)),
@@ -397,10 +369,7 @@ impl Model {
                 most: nodes.iter().map(|node| node.ram.unwrap()).max().unwrap(),
             }
         } else if request.cpu == Milli(0) && request.ram == Bytes(0) {
-            RefusalReason::NoNodeHasBoth {
-                devices: number(wanted),
-                cores: request.cores,
-            }
+            RefusalReason::NoNodeHasBoth { devices: number(wanted), cores: request.cores }
         } else {
             RefusalReason::NoNodeHasAll
         })
@@ -502,14 +471,8 @@ impl Model {
         }
         next.memory = MemoryRequest::Whole;
         let company = |granted: &packhorse_model::Granted| {
-            let memory = devices()
-                .find(|device| device.id == granted.device)
-                .unwrap()
-                .memory;
-            let held = self
-                .outside
-                .get(&granted.device)
-                .map_or(0, |held| held.memory.0);
+            let memory = devices().find(|device| device.id == granted.device).unwrap().memory;
+            let held = self.outside.get(&granted.device).map_or(0, |held| held.memory.0);
             u128::from(held) * 20 > u128::from(memory.0)
         };
         let was_alone = if let MemoryRequest::AtLeast(_) = request.memory {
@@ -528,10 +491,7 @@ impl Model {
             if above.is_some_and(|above| above.0 > 0) {
                 next.device_memory = next.device_memory.max(Bytes(peak));
             }
-            return self
-                .impossible(&next)
-                .is_none()
-                .then_some((RetryReason::Alone, next));
+            return self.impossible(&next).is_none().then_some((RetryReason::Alone, next));
         }
         let above = above?;
         next.device_memory = Bytes(above.0 + 1);
@@ -563,11 +523,7 @@ impl Model {
             let mut devices = nodes.flat_map(|node| &node.devices);
             let device = devices.find(|device| device.id == granted.device).unwrap();
             let seen = observed.get(&device.id).copied().unwrap_or_default();
-            let all = self
-                .tenants(device)
-                .iter()
-                .map(|tenant| tenant.memory)
-                .sum::<u64>();
+            let all = self.tenants(device).iter().map(|tenant| tenant.memory).sum::<u64>();
             let others = all - granted.memory.max(seen).0 + self.outside(device.id).memory.0;
             let most = device.memory.0.saturating_sub(others);
             granted.memory = memory.min(Bytes(most));
@@ -627,10 +583,7 @@ impl Model {
             Place::Blocked | Place::Waiting => self.finish(index, Outcome::Interrupted, effects),
             Place::Running(_) if task.stopping => {}
             Place::Running(run) => {
-                effects.push(Effect::Stop {
-                    task: id,
-                    attempt: run.attempt,
-                });
+                effects.push(Effect::Stop { task: id, attempt: run.attempt });
                 task.stopping = true;
             }
         }
@@ -649,18 +602,10 @@ impl Model {
             }
             task.place = Place::Finished(outcome);
             let id = task.submission.id;
-            effects.push(Effect::Finished {
-                task: id,
-                attempts: task.attempts,
-                outcome,
-            });
+            effects.push(Effect::Finished { task: id, attempts: task.attempts, outcome });
             if !outcome.is_success() {
                 let interrupted = outcome == Outcome::Interrupted;
-                let next = if interrupted {
-                    Outcome::Interrupted
-                } else {
-                    Outcome::Skipped
-                };
+                let next = if interrupted { Outcome::Interrupted } else { Outcome::Skipped };
                 for (index, task) in self.tasks.iter().enumerate() {
                     if task.submission.after.contains(&id) {
                         line.push_back((index, next));

@@ -7,14 +7,8 @@ use crate::tests::lab::{FAILED, Lab, gib, id, task};
 fn what_no_node_could_ever_run_is_refused_at_once() {
     let mut lab = Lab::default().node(2).cores(4).node(1).cores(8).start();
     for (task, reason) in [
-        (
-            task(1).whole(3),
-            "it needs 3 GPUs, but one machine has no more than 2 GPUs",
-        ),
-        (
-            task(1).cores(9),
-            "it needs 9 cores of its own, but one machine has no more than 8 cores",
-        ),
+        (task(1).whole(3), "it needs 3 GPUs, but one machine has no more than 2 GPUs"),
+        (task(1).cores(9), "it needs 9 cores of its own, but one machine has no more than 8 cores"),
         (
             task(1).whole(2).cores(5),
             "it needs 2 GPUs and 5 cores on one machine, and none has both",
@@ -34,12 +28,7 @@ fn what_no_node_could_ever_run_is_refused_at_once() {
 #[test]
 fn a_share_must_be_more_than_nothing_and_less_than_all() {
     let mut lab = Lab::default().node(2).start();
-    for task in [
-        task(1).share(0),
-        task(1).share(1000),
-        task(1).share(u32::MAX),
-        task(1).whole(0),
-    ] {
+    for task in [task(1).share(0), task(1).share(1000), task(1).share(u32::MAX), task(1).whole(0)] {
         let refused = lab.submit(task);
         assert!(refused.contains("is not an amount of GPU"), "{refused}");
     }
@@ -66,10 +55,7 @@ fn a_dependency_must_be_known() {
         "{refused}"
     );
     let refused = lab.submit(task(1).after(&[1]));
-    assert_eq!(
-        refused,
-        "refuse 1: it comes after itself, so it could never start"
-    );
+    assert_eq!(refused, "refuse 1: it comes after itself, so it could never start");
     assert!(lab.state.is_idle());
 }
 
@@ -84,13 +70,7 @@ fn events_about_what_does_not_run_are_ignored() {
         outcome: Outcome::Succeeded,
         cause: EndCause::Own,
     };
-    for event in [
-        ended(1, 0),
-        ended(1, 2),
-        ended(2, 0),
-        ended(2, 1),
-        ended(9, 1),
-    ] {
+    for event in [ended(1, 0), ended(1, 2), ended(2, 0), ended(2, 1), ended(9, 1)] {
         assert_eq!(lab.step(event), "");
     }
     lab.end(1, FAILED);
@@ -105,21 +85,10 @@ fn events_about_what_does_not_run_are_ignored() {
 #[test]
 fn the_largest_numbers_do_no_harm() {
     let mut lab = Lab::default().node(1).start();
-    lab.submit(
-        task(u32::MAX)
-            .retries(u32::MAX)
-            .priority(i32::MIN)
-            .limit(u64::MAX),
-    );
-    assert_eq!(
-        lab.end(u32::MAX, FAILED),
-        "retry 4294967295#2, start 4294967295#2 on 10"
-    );
+    lab.submit(task(u32::MAX).retries(u32::MAX).priority(i32::MIN).limit(u64::MAX));
+    assert_eq!(lab.end(u32::MAX, FAILED), "retry 4294967295#2, start 4294967295#2 on 10");
     let refused = lab.submit(task(1).whole(u32::MAX).cores(u32::MAX));
-    assert!(
-        refused.starts_with("refuse 1: it needs 4294967295 GPUs"),
-        "{refused}"
-    );
+    assert!(refused.starts_with("refuse 1: it needs 4294967295 GPUs"), "{refused}");
 }
 
 #[test]
@@ -139,12 +108,7 @@ fn events_about_unknown_devices_and_attempts_are_ignored() {
         device: DeviceId(10),
         memory: Bytes(u64::MAX),
     };
-    for event in [
-        observed(1, 2),
-        observed(1, 0),
-        observed(2, 1),
-        observed(9, 1),
-    ] {
+    for event in [observed(1, 2), observed(1, 0), observed(2, 1), observed(9, 1)] {
         assert_eq!(lab.step(event), "");
     }
     let load = lab.state.devices().next().unwrap();
@@ -175,11 +139,7 @@ fn whatever_a_driver_shows_does_no_harm() {
         whole: false,
         unseen: false,
         yields: true,
-        kept: KeptRoom {
-            share: Milli(u32::MAX),
-            memory: Bytes(u64::MAX),
-            whole: false,
-        },
+        kept: KeptRoom { share: Milli(u32::MAX), memory: Bytes(u64::MAX), whole: false },
     };
     lab.outside(10, held);
     assert!(lab.why(3).starts_with("1.3 waits"), "{}", lab.why(3));

@@ -85,12 +85,7 @@ fn counts_tell_who_is_where() {
     lab.submit(task(3).after(&[2]));
     lab.submit(task(4));
     lab.cancel(4);
-    let counts = SchedulerCounts {
-        waiting: 1,
-        blocked: 1,
-        running: 1,
-        finished: 1,
-    };
+    let counts = SchedulerCounts { waiting: 1, blocked: 1, running: 1, finished: 1 };
     assert_eq!(lab.state.counts(), counts);
     assert!(!lab.state.is_idle());
 }
@@ -117,11 +112,7 @@ fn waiting_makes_up_for_priority() {
     lab.pass(2);
     lab.submit(task(4));
     assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10");
-    assert_eq!(
-        lab.done(3),
-        "succeeded 3/1, start 2 on 10",
-        "it has waited for two minutes"
-    );
+    assert_eq!(lab.done(3), "succeeded 3/1, start 2 on 10", "it has waited for two minutes");
     assert_eq!(lab.done(2), "succeeded 2/1, start 4 on 10");
 }
 

@@ -7,11 +7,7 @@ use crate::tests::lab::{Lab, id, task};
 fn what_strangers_hold_is_not_given_out() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
     lab.strangers(10, 10);
-    assert_eq!(
-        lab.submit(task(1).memory(15)),
-        "",
-        "it waits, and does not fail"
-    );
+    assert_eq!(lab.submit(task(1).memory(15)), "", "it waits, and does not fail");
     assert_eq!(lab.strangers(10, 9), "start 1 on 10 with 15.0 GiB");
     assert_eq!(lab.strangers(10, 20), "", "nor is what runs disturbed");
 }
@@ -57,11 +53,7 @@ fn other_runs_share_and_attempts_count() {
         whole,
         ..Outside::default()
     };
-    let mut lab = Lab::default()
-        .node(1)
-        .sizes(&[24])
-        .max_per_device(3)
-        .start();
+    let mut lab = Lab::default().node(1).sizes(&[24]).max_per_device(3).start();
     lab.outside(10, others(600, 1, false));
     assert_eq!(lab.submit(task(1).share(500)), "");
     assert_eq!(lab.outside(10, others(500, 1, false)), "start 1 on 10:0.5");
@@ -74,11 +66,7 @@ fn other_runs_share_and_attempts_count() {
     assert_eq!(lab.outside(10, others(0, 0, false)), "start 3 on 10");
     lab.done(3);
     lab.outside(10, others(0, 1, true));
-    assert_eq!(
-        lab.submit(task(4).memory(1)),
-        "",
-        "another run has it whole"
-    );
+    assert_eq!(lab.submit(task(4).memory(1)), "", "another run has it whole");
     let load = lab.state.devices().next().unwrap();
     assert!(load.outside.whole);
 }
@@ -103,11 +91,7 @@ fn a_device_that_other_runs_will_make_room_on_is_kept_for_the_first_in_line() {
     assert_eq!((wanted.task, wanted.needs_others), (id(1), true));
     assert_eq!(wanted.devices, [DeviceId(10)]);
     lab.done(2);
-    assert_eq!(
-        lab.submit(task(3).share(500)),
-        "",
-        "it would delay the first"
-    );
+    assert_eq!(lab.submit(task(3).share(500)), "", "it would delay the first");
     assert_eq!(lab.outside(10, Outside::default()), "start 1 on 10");
     assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10:0.5");
 }
@@ -118,20 +102,12 @@ fn what_is_kept_for_another_run_is_left_and_the_rest_given_out() {
         share: Milli(held),
         attempts: u32::from(held > 0),
         yields: true,
-        kept: KeptRoom {
-            share: Milli(share),
-            whole,
-            ..KeptRoom::default()
-        },
+        kept: KeptRoom { share: Milli(share), whole, ..KeptRoom::default() },
         ..Outside::default()
     };
     let mut lab = Lab::default().node(1).start();
     lab.outside(10, kept(500, 600, false));
-    assert_eq!(
-        lab.submit(task(1).share(500)),
-        "",
-        "0.1 too much beside 0.6"
-    );
+    assert_eq!(lab.submit(task(1).share(500)), "", "0.1 too much beside 0.6");
     let why = lab.why(1);
     assert!(why.contains("is kept for another run"), "{why}");
     assert!(!why.contains("kept for it"), "not for both: {why}");
@@ -148,11 +124,7 @@ fn what_is_kept_for_another_run_is_left_and_the_rest_given_out() {
 #[test]
 fn devices_that_need_nobody_else_are_kept_first() {
     let mut lab = Lab::default().node(2).start();
-    let held = Outside {
-        whole: true,
-        yields: true,
-        ..Outside::default()
-    };
+    let held = Outside { whole: true, yields: true, ..Outside::default() };
     lab.outside(10, held);
     lab.submit(task(1));
     assert_eq!(lab.submit(task(2)), "");
@@ -169,11 +141,7 @@ fn a_drained_device_gets_nothing_new() {
     assert_eq!(lab.submit(task(2).share(500)), "start 2 on 11:0.5");
     assert_eq!(lab.submit(task(3).whole(1)), "");
     assert_eq!(lab.reserved(), [11]);
-    assert_eq!(
-        lab.done(1),
-        "succeeded 1/1",
-        "what ran there was left alone"
-    );
+    assert_eq!(lab.done(1), "succeeded 1/1", "what ran there was left alone");
     assert_eq!(lab.restore(10), "start 3 on 10");
 }
 
@@ -208,11 +176,7 @@ fn the_next_one_that_could_start_has_the_reservation() {
     lab.submit(task(1).models(&[1]));
     lab.submit(task(2).share(500));
     assert_eq!(lab.submit(task(3).whole(2)), "");
-    assert_eq!(
-        lab.reserved(),
-        [10, 11],
-        "the first waits for what is drained"
-    );
+    assert_eq!(lab.reserved(), [10, 11], "the first waits for what is drained");
     assert_eq!(lab.submit(task(4).share(500)), "");
     assert_eq!(lab.done(2), "succeeded 2/1, start 3 on 10+11");
 }

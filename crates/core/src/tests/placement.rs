@@ -68,20 +68,14 @@ fn one_that_is_tried_again_counts_again() {
     lab.end(1, Outcome::Failed { code: 1 });
     lab.submit(task(2).share(500).priority(-1));
     lab.submit(task(3).share(500).priority(-1));
-    assert_eq!(
-        lab.step(Unhold),
-        "start 2 on 10:0.5, start 3 on 10:0.5, start 1#2 on 11"
-    );
+    assert_eq!(lab.step(Unhold), "start 2 on 10:0.5, start 3 on 10:0.5, start 1#2 on 11");
 }
 
 #[test]
 fn one_that_may_use_any_model_leaves_the_rare_one_to_those_who_must() {
     let lab = Lab::default().node(9).models(&[0, 1, 1, 1, 1, 1, 1, 1, 1]);
     let mut lab = lab.start();
-    let others = Outside {
-        share: Milli(500),
-        ..Outside::default()
-    };
+    let others = Outside { share: Milli(500), ..Outside::default() };
     lab.outside(10, others);
     lab.submit(task(1).no_gpu());
     lab.submit(task(2).after(&[1]));
@@ -129,10 +123,7 @@ proptest! {
 #[test]
 fn pack_leaves_what_others_can_use() {
     let mut lab = Lab::default().node(2).start();
-    let others = |share| Outside {
-        share: Milli(share),
-        ..Outside::default()
-    };
+    let others = |share| Outside { share: Milli(share), ..Outside::default() };
     lab.outside(10, others(400));
     lab.outside(11, others(100));
     lab.submit(task(1).no_gpu());
@@ -170,20 +161,13 @@ fn a_node_that_is_kept_does_not_stand_for_one_like_it() {
     let mut lab = Lab::default().node(2).models(&[0, 1]);
     lab = lab.node(2).models(&[0, 1]);
     let mut lab = lab.start();
-    let others = Outside {
-        share: Milli(500),
-        ..Outside::default()
-    };
+    let others = Outside { share: Milli(500), ..Outside::default() };
     lab.outside(10, others);
     lab.outside(20, others);
     lab.submit(task(1).share(600).models(&[1]));
     lab.submit(task(2).share(600).models(&[1]));
     lab.submit(task(3).share(500).after(&[1]));
-    assert_eq!(
-        lab.submit(task(4).models(&[1])),
-        "",
-        "it has to wait for 11"
-    );
+    assert_eq!(lab.submit(task(4).models(&[1])), "", "it has to wait for 11");
     // The best place is on a device like 11, which is kept: on 21.
     assert_eq!(lab.submit(task(5).share(100)), "start 5 on 21:0.1");
 }
@@ -191,10 +175,7 @@ fn a_node_that_is_kept_does_not_stand_for_one_like_it() {
 #[test]
 fn needs_that_are_known_better_replace_what_was_seen() {
     let mut lab = Lab::default().node(2).start();
-    let others = |share| Outside {
-        share: Milli(share),
-        ..Outside::default()
-    };
+    let others = |share| Outside { share: Milli(share), ..Outside::default() };
     lab.outside(10, others(400));
     lab.outside(11, others(100));
     lab.submit(task(1).no_gpu());
@@ -236,11 +217,7 @@ fn whole_devices_never_span_nodes() {
     let mut lab = Lab::default().node(2).node(2).start();
     lab.submit(task(1));
     lab.submit(task(2).whole(2));
-    assert_eq!(
-        lab.submit(task(3).whole(2)),
-        "",
-        "11 and nothing else is free"
-    );
+    assert_eq!(lab.submit(task(3).whole(2)), "", "11 and nothing else is free");
     assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10+11");
 }
 
@@ -276,85 +253,40 @@ fn a_device_takes_no_more_attempts_than_allowed() {
 
 #[test]
 fn cores_near_the_device_come_first() {
-    let pool = || {
-        Lab::default()
-            .node(2)
-            .cores(6)
-            .near(0, &[4, 5])
-            .near(1, &[1, 2, 99])
-    };
+    let pool = || Lab::default().node(2).cores(6).near(0, &[4, 5]).near(1, &[1, 2, 99]);
     let mut lab = pool().start();
     assert_eq!(lab.submit(task(1).cores(1)), "start 1 on 10 cores 4");
     assert_eq!(lab.submit(task(2).cores(3)), "start 2 on 11 cores 0+1+2");
-    assert_eq!(
-        lab.submit(task(3).no_gpu().cores(2)),
-        "start 3 at node 1 cores 3+5"
-    );
+    assert_eq!(lab.submit(task(3).no_gpu().cores(2)), "start 3 at node 1 cores 3+5");
     let mut lab = pool().start();
-    assert_eq!(
-        lab.submit(task(1).whole(2).cores(4)),
-        "start 1 on 10+11 cores 1+2+4+5"
-    );
+    assert_eq!(lab.submit(task(1).whole(2).cores(4)), "start 1 on 10+11 cores 1+2+4+5");
 }
 
 #[test]
 fn cores_are_given_once_and_come_back() {
     let mut lab = Lab::default().node(0).cores(3).start();
-    assert_eq!(
-        lab.submit(task(1).no_gpu().cores(2)),
-        "start 1 at node 1 cores 0+1"
-    );
+    assert_eq!(lab.submit(task(1).no_gpu().cores(2)), "start 1 at node 1 cores 0+1");
     assert_eq!(lab.submit(task(2).no_gpu().cores(2)), "");
-    assert_eq!(
-        lab.submit(task(3).no_gpu()),
-        "start 3 at node 1",
-        "it shares"
-    );
+    assert_eq!(lab.submit(task(3).no_gpu()), "start 3 at node 1", "it shares");
     assert_eq!(lab.done(1), "succeeded 1/1, start 2 at node 1 cores 0+1");
 }
 
 #[test]
 fn a_device_whose_node_has_too_few_cores_does_not_fit() {
     let mut lab = Lab::default().node(2).cores(2).node(1).cores(8).start();
-    assert_eq!(
-        lab.submit(task(1).share(100).cores(1)),
-        "start 1 on 10:0.1 cores 0"
-    );
-    assert_eq!(
-        lab.submit(task(2).share(100).cores(2)),
-        "start 2 on 20:0.1 cores 0+1"
-    );
-    assert_eq!(
-        lab.submit(task(3).whole(1).cores(1)),
-        "start 3 on 11 cores 1"
-    );
+    assert_eq!(lab.submit(task(1).share(100).cores(1)), "start 1 on 10:0.1 cores 0");
+    assert_eq!(lab.submit(task(2).share(100).cores(2)), "start 2 on 20:0.1 cores 0+1");
+    assert_eq!(lab.submit(task(3).whole(1).cores(1)), "start 3 on 11 cores 1");
 }
 
 #[test]
 fn without_a_device_pack_and_spread_choose_the_node() {
-    let pool = || {
-        Lab::default()
-            .node(0)
-            .cores(4)
-            .node(0)
-            .cores(2)
-            .node(0)
-            .cores(1)
-    };
+    let pool = || Lab::default().node(0).cores(4).node(0).cores(2).node(0).cores(1);
     let mut packed = pool().start();
-    assert_eq!(
-        packed.submit(task(1).no_gpu().cores(2)),
-        "start 1 at node 2 cores 0+1"
-    );
-    assert_eq!(
-        packed.submit(task(2).no_gpu().cores(2)),
-        "start 2 at node 1 cores 0+1"
-    );
+    assert_eq!(packed.submit(task(1).no_gpu().cores(2)), "start 1 at node 2 cores 0+1");
+    assert_eq!(packed.submit(task(2).no_gpu().cores(2)), "start 2 at node 1 cores 0+1");
     let mut spread = pool().spread().start();
-    assert_eq!(
-        spread.submit(task(1).no_gpu().cores(2)),
-        "start 1 at node 1 cores 0+1"
-    );
+    assert_eq!(spread.submit(task(1).no_gpu().cores(2)), "start 1 at node 1 cores 0+1");
     assert_eq!(spread.submit(task(2).no_gpu()), "start 2 at node 2");
     assert_eq!(spread.submit(task(3).no_gpu()), "start 3 at node 3");
 }

@@ -5,12 +5,7 @@ use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 use crate::tests::lab::{Lab, Running, task};
 
 fn device(id: u32) -> DeviceSpec {
-    DeviceSpec {
-        id: DeviceId(id),
-        near_cores: vec![],
-        memory: Bytes(0),
-        model: 0,
-    }
+    DeviceSpec { id: DeviceId(id), near_cores: vec![], memory: Bytes(0), model: 0 }
 }
 
 fn node(id: u32, devices: &[u32]) -> NodeSpec {
@@ -24,10 +19,7 @@ fn node(id: u32, devices: &[u32]) -> NodeSpec {
 }
 
 fn add(lab: &mut Running, node: u32, id: u32) -> String {
-    lab.step(AddDevice {
-        node: NodeId(node),
-        device: device(id),
-    })
+    lab.step(AddDevice { node: NodeId(node), device: device(id) })
 }
 
 fn devices(lab: &Running) -> Vec<u32> {
@@ -42,10 +34,7 @@ fn what_waits_starts_on_what_is_added() {
     }
     assert_eq!(add(&mut lab, 1, 15), "start 3 on 15");
     assert_eq!(devices(&lab), [10, 15, 20], "the last of its machine");
-    assert_eq!(
-        lab.step(AddNode(node(3, &[30, 31]))),
-        "start 4 on 30, start 5 on 31"
-    );
+    assert_eq!(lab.step(AddNode(node(3, &[30, 31]))), "start 4 on 30, start 5 on 31");
     assert_eq!(lab.done(2), "succeeded 2/1");
     assert_eq!(lab.submit(task(6)), "start 6 on 20");
 }
@@ -122,18 +111,9 @@ fn tasks_that_fit_nowhere_any_more_wait_for_a_machine() {
 fn what_is_wrong_is_not_added() {
     let mut lab = Lab::default().node(1).start();
     let mut add_node = |spec| lab.step(AddNode(spec));
-    assert_eq!(
-        add_node(node(1, &[30])),
-        "not added: node 1 is in the pool twice"
-    );
-    assert_eq!(
-        add_node(node(2, &[10])),
-        "not added: device 10 is in the pool twice"
-    );
-    assert_eq!(
-        add_node(node(2, &[30, 30])),
-        "not added: device 30 is in the pool twice"
-    );
+    assert_eq!(add_node(node(1, &[30])), "not added: node 1 is in the pool twice");
+    assert_eq!(add_node(node(2, &[10])), "not added: device 10 is in the pool twice");
+    assert_eq!(add_node(node(2, &[30, 30])), "not added: device 30 is in the pool twice");
     let mut twice = node(2, &[30]);
     twice.cores = vec![CoreSpec::whole(CoreId(1)); 2];
     let error = "not added: core 1 is twice among the cores of node 2";
@@ -141,10 +121,7 @@ fn what_is_wrong_is_not_added() {
     let mut many = node(2, &[30]);
     many.devices[0].model = 64;
     assert!(add_node(many).starts_with("not added: device 30 is of model 64"));
-    assert_eq!(
-        add(&mut lab, 1, 10),
-        "not added: device 10 is in the pool twice"
-    );
+    assert_eq!(add(&mut lab, 1, 10), "not added: device 10 is in the pool twice");
     assert_eq!(add(&mut lab, 9, 30), "not added: node 9 is not in the pool");
     assert_eq!(lab.step(RemoveNode(NodeId(9))), "");
     assert_eq!(lab.step(RemoveDevice(DeviceId(9))), "");

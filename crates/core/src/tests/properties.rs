@@ -79,10 +79,7 @@ impl Pair {
             let nodes = &self.model.pool().nodes;
             if nodes.iter().all(|other| other.id != node.id) {
                 let devices = vec![];
-                self.step(SchedulerEvent::AddNode(NodeSpec {
-                    devices,
-                    ..node.clone()
-                }));
+                self.step(SchedulerEvent::AddNode(NodeSpec { devices, ..node.clone() }));
             }
             for device in node.devices {
                 if !self.model.devices().contains(&device.id) {
@@ -127,9 +124,7 @@ impl Pair {
 fn cases(default: u32) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok();
     ProptestConfig {
-        cases: asked
-            .and_then(|cases| cases.parse().ok())
-            .unwrap_or(default),
+        cases: asked.and_then(|cases| cases.parse().ok()).unwrap_or(default),
         failure_persistence: None,
         ..ProptestConfig::default()
     }

@@ -24,22 +24,14 @@ fn others_start_outside_the_reservation() {
     lab.submit(task(3).whole(2));
     // 10 is taken; 11 has 0.5 given out; 12 is free.
     assert_eq!(lab.reserved(), [11, 12]);
-    assert_eq!(
-        lab.submit(task(4).share(500)),
-        "",
-        "11 has room, but is kept"
-    );
+    assert_eq!(lab.submit(task(4).share(500)), "", "11 has room, but is kept");
     assert_eq!(lab.submit(task(5)), "", "12 is free, but is kept");
     assert_eq!(
         lab.done(1),
         "succeeded 1/1, start 3 on 10+12, start 4 on 11:0.5",
         "anywhere, as soon as it fits"
     );
-    assert_eq!(
-        lab.reserved(),
-        [10],
-        "now task 5 is first of those that wait"
-    );
+    assert_eq!(lab.reserved(), [10], "now task 5 is first of those that wait");
 }
 
 #[test]
@@ -66,12 +58,7 @@ fn the_reservation_stays_where_it_is() {
     assert_eq!(lab.submit(task(3)), "");
     assert_eq!(lab.reserved(), [10]);
     lab.submit(task(4).share(300));
-    let other: Vec<_> = lab
-        .state
-        .running()
-        .iter()
-        .map(|running| running.task.number)
-        .collect();
+    let other: Vec<_> = lab.state.running().iter().map(|running| running.task.number).collect();
     assert_eq!(other, [1, 2, 4], "4 fits on 11, beside 2");
     lab.done(2);
     assert_eq!(lab.reserved(), [10], "though 11 has less on it now");
@@ -86,10 +73,7 @@ fn a_more_urgent_task_takes_over() {
     lab.submit(task(2));
     lab.submit(task(3));
     assert_eq!(lab.reserved(), [10]);
-    assert_eq!(
-        lab.submit(task(4).priority(-1).share(500)),
-        "start 4 on 10:0.5"
-    );
+    assert_eq!(lab.submit(task(4).priority(-1).share(500)), "start 4 on 10:0.5");
     assert_eq!(lab.submit(task(5).priority(-1).whole(2)), "");
     assert_eq!(lab.reserved(), [10, 11]);
     lab.done(2);
@@ -117,10 +101,7 @@ fn others_leave_the_cores_the_first_one_needs() {
     let fourth = lab.submit(task(4).no_gpu().cores(1));
     assert_eq!(fourth, "start 4 at node 1 cores 1", "two are left");
     assert_eq!(lab.submit(task(5).no_gpu().cores(1)), "");
-    assert_eq!(
-        lab.done(1),
-        "succeeded 1/1, start 2 on 10 cores 2+3, start 5 at node 1 cores 0"
-    );
+    assert_eq!(lab.done(1), "succeeded 1/1, start 2 on 10 cores 2+3, start 5 at node 1 cores 0");
 }
 
 #[test]

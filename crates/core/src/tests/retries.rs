@@ -25,21 +25,13 @@ fn a_retried_task_keeps_its_place_in_line() {
     lab.submit(task(1).retries(1));
     lab.submit(task(2));
     lab.submit(task(3).priority(-1));
-    assert_eq!(
-        lab.end(1, FAILED),
-        "retry 1#2, start 3 on 10",
-        "behind the urgent one"
-    );
+    assert_eq!(lab.end(1, FAILED), "retry 1#2, start 3 on 10", "behind the urgent one");
     assert_eq!(lab.done(3), "succeeded 3/1, start 1#2 on 10", "before 2");
 }
 
 #[test]
 fn what_cannot_come_out_better_is_not_retried() {
-    for outcome in [
-        Outcome::NotStarted,
-        Outcome::Interrupted,
-        Outcome::Succeeded,
-    ] {
+    for outcome in [Outcome::NotStarted, Outcome::Interrupted, Outcome::Succeeded] {
         let mut lab = Lab::default().node(1).start();
         lab.submit(task(1).retries(5));
         assert_eq!(lab.end(1, outcome), format!("{} 1/1", outcome.word()));

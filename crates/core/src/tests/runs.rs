@@ -90,13 +90,7 @@ fn a_run_may_be_held_before_its_first_task_comes() {
     assert_eq!(lab.state.counts().blocked, 1);
     assert!(!lab.state.is_stuck());
     let held = TaskId::new(RunId(7), 1);
-    let why = explain(
-        &lab.state,
-        held,
-        Now::default(),
-        &|_| String::new(),
-        &|_| Vec::new(),
-    );
+    let why = explain(&lab.state, held, Now::default(), &|_| String::new(), &|_| Vec::new());
     assert_eq!(why.as_deref(), Some("7.1 waits: its run is held"));
     assert_eq!(lab.step(UnholdRun(RunId(7))), "start 1 on 10");
     assert_eq!(lab.step(UnholdRun(RunId(7))), "");

@@ -101,12 +101,7 @@ mod tests {
 
     #[test]
     fn a_whole_process_tree_counts_as_one() {
-        let list = [
-            (1, Some(100)),
-            (2, Some(200)),
-            (10, Some(50)),
-            (11, Some(5)),
-        ];
+        let list = [(1, Some(100)), (2, Some(200)), (10, Some(50)), (11, Some(5))];
         let found = attribute(&member(355, Some(&list)), Bytes(0));
         assert_eq!(found.ours[0].1, Bytes(300 * MIB));
         assert_eq!(found.runs, [(10, Bytes(55 * MIB))]);

@@ -32,10 +32,7 @@ pub(crate) struct Kind {
 
 impl From<Signature> for Kind {
     fn from(signature: Signature) -> Self {
-        Self {
-            signature: signature.name.into(),
-            family: signature.family.map(Into::into),
-        }
+        Self { signature: signature.name.into(), family: signature.family.map(Into::into) }
     }
 }
 

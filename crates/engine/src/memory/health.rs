@@ -79,10 +79,7 @@ impl Engine {
         if let Some(unit) = self.monitor.units.get_mut(device.0 as usize) {
             unit.drained = true;
         }
-        self.warn_of(
-            device,
-            &format!("was taken out by an earlier run and is not used: {reason}"),
-        );
+        self.warn_of(device, &format!("was taken out by an earlier run and is not used: {reason}"));
         self.step(SchedulerEvent::Drain(device));
     }
 

@@ -95,11 +95,7 @@ impl Engine {
             log: path.is_none().then(ReadLog::default),
         });
         if let Some(path) = path {
-            self.act(Action::ReadLog(LogTail {
-                task,
-                attempt,
-                path,
-            }));
+            self.act(Action::ReadLog(LogTail { task, attempt, path }));
         }
     }
 
@@ -216,16 +212,8 @@ impl Engine {
         if let Some(evicted) = evicted.filter(|_| !end.outcome.is_success()) {
             let note = match evicted {
                 Eviction::DeviceLost => "its GPU was taken out while it ran".to_owned(),
-                Eviction::Crowded {
-                    grown,
-                    device,
-                    held,
-                } => {
-                    let who = if grown == end.task {
-                        "it".to_owned()
-                    } else {
-                        grown.to_string()
-                    };
+                Eviction::Crowded { grown, device, held } => {
+                    let who = if grown == end.task { "it".to_owned() } else { grown.to_string() };
                     let name = self.device_name(device);
                     format!(
                         "moved away, because {who} grew to {held} on {name} after its memory had rested"
@@ -316,9 +304,7 @@ impl Engine {
             peak = peak.max(Bytes(all.0.saturating_add(1)));
         } else {
             // All of it may be enough: some of what it had may have been given back.
-            let memory = devices
-                .iter()
-                .filter_map(|it| self.devices.get(it.0 as usize));
+            let memory = devices.iter().filter_map(|it| self.devices.get(it.0 as usize));
             let memory = memory.map(|info| info.memory).filter(|all| all.0 > 0);
             peak = memory.min().map_or(peak, |all| peak.min(all));
         }

@@ -102,9 +102,8 @@ pub(super) fn processes_on(view: &DeviceView) -> String {
         return ", and the driver lists no process on it".to_owned();
     }
     let shown = found.iter().take(NAMED);
-    let mut names: Vec<String> = shown
-        .map(|process| format!("process {} ({})", process.pid, process.description))
-        .collect();
+    let mut names: Vec<String> =
+        shown.map(|process| format!("process {} ({})", process.pid, process.description)).collect();
     match found.len() - names.len() {
         0 => {}
         more => names.push(format!("{more} more")),

@@ -91,8 +91,7 @@ impl UnitState {
 
     /// Whether what is known of it is of this moment, or nearly so.
     fn is_fresh(&self, now: Duration) -> bool {
-        self.sampled
-            .is_some_and(|at| now.saturating_sub(at) <= FRESH)
+        self.sampled.is_some_and(|at| now.saturating_sub(at) <= FRESH)
     }
 }
 
@@ -225,12 +224,8 @@ impl Engine {
             if let Some(attempt) = task.and_then(|task| task.attempt.as_ref())
                 && !running.placement.devices.is_empty()
             {
-                let track = Track::new(
-                    attempt.number,
-                    &running.placement,
-                    MemoryRequest::Uncounted,
-                    now,
-                );
+                let track =
+                    Track::new(attempt.number, &running.placement, MemoryRequest::Uncounted, now);
                 self.monitor.tracks.insert(running.task, track);
             }
         }
@@ -389,11 +384,7 @@ impl Engine {
         let mut grew = false;
         let mut news = Vec::new();
         let unit = &monitor.units[index];
-        let surroundings = Surroundings {
-            free: unit.free,
-            others,
-            strangers: unit.strangers(),
-        };
+        let surroundings = Surroundings { free: unit.free, others, strangers: unit.strangers() };
         for (&task, track) in &mut monitor.tracks {
             // One that has ended stays as it was last seen alive, also while nobody has
             // been told yet.
@@ -406,9 +397,7 @@ impl Engine {
             let (before, promised) = (on.observed, on.promised);
             // Of a group, the device on which it holds most.
             let found = unit.attributions.iter().flat_map(|found| &found.ours);
-            let held = found
-                .filter(|(whose, _)| *whose == task)
-                .map(|(_, held)| *held);
+            let held = found.filter(|(whose, _)| *whose == task).map(|(_, held)| *held);
             let held = held.max().unwrap_or_default();
             grew |= track.sample(device, held, surroundings);
             track.look(view.at, busy);
@@ -420,12 +409,7 @@ impl Engine {
         news.sort_unstable_by_key(|&(task, ..)| task);
         for (task, attempt, memory) in news {
             let attempt = self.scheduler_attempt(task, attempt);
-            self.step(SchedulerEvent::Observed {
-                task,
-                attempt,
-                device,
-                memory,
-            });
+            self.step(SchedulerEvent::Observed { task, attempt, device, memory });
         }
         grew
     }
@@ -448,21 +432,12 @@ impl Engine {
             unseen = true;
             held.whole = true;
         }
-        let held = Outside {
-            memory,
-            runs,
-            unseen,
-            ..held
-        };
+        let held = Outside { memory, runs, unseen, ..held };
         let told = &mut self.other_runs.told[index];
         let is_noise = |new: Bytes, old: Bytes| {
             new.0.abs_diff(old.0) <= NOISE_FLOOR && (new.0 == 0) == (old.0 == 0)
         };
-        let but_for_memory = Outside {
-            memory,
-            runs,
-            ..*told
-        };
+        let but_for_memory = Outside { memory, runs, ..*told };
         if is_noise(memory, told.memory) && is_noise(runs, told.runs) && held == but_for_memory {
             return;
         }
@@ -524,13 +499,9 @@ impl Engine {
                 continue;
             };
             if let Some(grown) = track.past_growth(task, on.device, now) {
-                let others = monitor
-                    .tracks
-                    .values()
-                    .filter(|it| it.on(on.device).is_some());
+                let others = monitor.tracks.values().filter(|it| it.on(on.device).is_some());
                 let first = others.map(|other| other.since).min();
-                unit.grown
-                    .retain(|it| first.is_some_and(|since| it.ended >= since));
+                unit.grown.retain(|it| first.is_some_and(|since| it.ended >= since));
                 if unit.grown.len() >= MOST_GROWN {
                     unit.grown.remove(0);
                 }
@@ -540,12 +511,7 @@ impl Engine {
                 && held.0 > NOISE_FLOOR
                 && !unit.drained
             {
-                let left = Lingering {
-                    task,
-                    since: now,
-                    held,
-                    before: surroundings,
-                };
+                let left = Lingering { task, since: now, held, before: surroundings };
                 // What is still there of an earlier one comes on top.
                 unit.lingering = Some(left.after(unit.lingering.take()));
                 touched.push(index);

@@ -148,11 +148,7 @@ pub struct Forecast<'a> {
 impl<'a> Forecast<'a> {
     /// For tasks that run there.
     pub fn new(devices: &'a [DeviceInfo], slots: Option<u32>) -> Self {
-        Self {
-            devices,
-            slots,
-            needs: Needs::default(),
-        }
+        Self { devices, slots, needs: Needs::default() }
     }
 
     /// What the scheduler would be told of a task, and how long it will take as far as
@@ -196,11 +192,7 @@ impl Engine {
             }
             self.needs.wait(&self.devices, &kind, submission.id);
         }
-        task.need = Some(Box::new(VramNeed {
-            kind,
-            request,
-            probe: probe.map(Arc::new),
-        }));
+        task.need = Some(Box::new(VramNeed { kind, request, probe: probe.map(Arc::new) }));
     }
 
     /// Takes note of what an attempt was seen to need, which is remembered as `signature`,

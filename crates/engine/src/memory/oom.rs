@@ -29,10 +29,7 @@ const TEXTS: [(&str, &str); 24] = [
     ("MXNet", "cudaMalloc retry failed: out of memory"),
     ("Paddle", "Out of memory error on GPU"),
     ("Paddle", "ResourceExhaustedError: \n\nOut of memory"),
-    (
-        "ONNX Runtime",
-        "Failed to allocate memory for requested buffer",
-    ),
+    ("ONNX Runtime", "Failed to allocate memory for requested buffer"),
     ("vLLM", "No available memory for the cache blocks"),
     ("vLLM", "is less than desired GPU memory utilization"),
 ];
@@ -66,11 +63,7 @@ pub(crate) struct OomSign {
 impl OomSign {
     /// One that has nothing to do with what was written.
     pub(crate) fn unwritten(what: String) -> Self {
-        Self {
-            what,
-            asked: None,
-            later_error: None,
-        }
+        Self { what, asked: None, later_error: None }
     }
 }
 
@@ -134,11 +127,7 @@ impl OomSigns {
             return Some(OomSign::unwritten(format!("exit status {code}")));
         }
         let written = written?;
-        self.find_text(if was_cramped {
-            written
-        } else {
-            near_end(written, NEAR_LINES)
-        })
+        self.find_text(if was_cramped { written } else { near_end(written, NEAR_LINES) })
     }
 
     /// The last error of one that went on after it had run out of memory.
@@ -173,9 +162,7 @@ fn near_end(written: &[u8], lines: usize) -> &[u8] {
     while counted < lines && end > 0 {
         let start = memchr::memrchr(b'\n', &text[..end]).map_or(0, |at| at + 1);
         let line = &text[start..end];
-        let of_report = line
-            .first()
-            .is_none_or(|byte| matches!(byte, b' ' | b'\t' | b'['))
+        let of_report = line.first().is_none_or(|byte| matches!(byte, b' ' | b'\t' | b'['))
             || line.starts_with(b"Traceback");
         counted += usize::from(!of_report);
         end = start.saturating_sub(1);
@@ -193,18 +180,14 @@ fn asked_for(written: &[u8]) -> Option<Bytes> {
         Some(at + text.len())
     });
     let rest = &written[asking.max()?..];
-    let end = rest
-        .iter()
-        .position(|byte| !matches!(byte, b'0'..=b'9' | b'.'))?;
+    let end = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'.'))?;
     let number = str::from_utf8(&rest[..end]).ok()?;
     let unit = rest[end..].trim_ascii_start();
     if unit.starts_with(b"byte") {
         return number.parse().ok().map(Bytes);
     }
     let unit = unit.split(|byte| !byte.is_ascii_alphabetic()).next()?;
-    format!("{number}{}", str::from_utf8(unit).ok()?)
-        .parse()
-        .ok()
+    format!("{number}{}", str::from_utf8(unit).ok()?).parse().ok()
 }
 
 /// Whether an attempt failed by itself, and what it wrote ends with an error that has nothing
@@ -331,22 +314,10 @@ mod tests {
         for (text, bytes) in [
             ("Tried to allocate 2.50 GiB (GPU 0)", Some(5 << 29)),
             ("Tried to allocate 20.00 MiB. GPU 0 has", Some(20 << 20)),
-            (
-                "Out of memory while trying to allocate 4096 bytes.",
-                Some(4096),
-            ),
-            (
-                "ran out of memory trying to allocate 1.5GiB with",
-                Some(3 << 29),
-            ),
-            (
-                "allocating 2560.00 MiB on device 0: cudaMalloc",
-                Some(2560 << 20),
-            ),
-            (
-                "Tried to allocate 1 GiB\nTried to allocate 3 GiB",
-                Some(3 << 30),
-            ),
+            ("Out of memory while trying to allocate 4096 bytes.", Some(4096)),
+            ("ran out of memory trying to allocate 1.5GiB with", Some(3 << 29)),
+            ("allocating 2560.00 MiB on device 0: cudaMalloc", Some(2560 << 20)),
+            ("Tried to allocate 1 GiB\nTried to allocate 3 GiB", Some(3 << 30)),
             ("Tried to allocate much", None),
             ("to allocate 5", None),
             ("", None),

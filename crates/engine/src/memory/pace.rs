@@ -18,11 +18,7 @@ pub(crate) struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self {
-            interval: FAST,
-            last: None,
-            soon: true,
-        }
+        Self { interval: FAST, last: None, soon: true }
     }
 }
 
@@ -38,11 +34,7 @@ impl Pace {
     /// grown for long will hardly do so in the next moment.
     pub(crate) fn sampled(&mut self, at: Duration, grew: bool, youngest: Option<Duration>) {
         let at_rest = youngest.map_or(self.interval * 2, |age| age / 20);
-        self.interval = if grew {
-            FAST
-        } else {
-            at_rest.clamp(FAST, SLOW)
-        };
+        self.interval = if grew { FAST } else { at_rest.clamp(FAST, SLOW) };
         self.last = self.last.max(Some(at));
     }
 

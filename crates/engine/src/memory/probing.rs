@@ -123,11 +123,6 @@ impl Engine {
         expected: Option<Duration>,
         probe: ProbePlan,
     ) {
-        self.step(SchedulerEvent::Revise {
-            task,
-            request,
-            expected,
-            probe,
-        });
+        self.step(SchedulerEvent::Revise { task, request, expected, probe });
     }
 }

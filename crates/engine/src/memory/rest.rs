@@ -169,9 +169,7 @@ impl Engine {
         if grew_at > Duration::ZERO {
             shape.grows_at = shape.grows_at.max(Some(grew_at));
         }
-        let before = shape
-            .rested
-            .replace(needed.max(shape.rested.unwrap_or_default()));
+        let before = shape.rested.replace(needed.max(shape.rested.unwrap_or_default()));
         let now = shape.rested;
         if now != before {
             self.revise_waiting(&signature);
@@ -213,11 +211,7 @@ impl Engine {
     }
 
     fn tell_promise(&mut self, task: TaskId, memory: Bytes) {
-        let attempt = self
-            .monitor
-            .tracks
-            .get(&task)
-            .map_or(0, |track| track.attempt);
+        let attempt = self.monitor.tracks.get(&task).map_or(0, |track| track.attempt);
         self.step(SchedulerEvent::Promised {
             task,
             attempt: self.scheduler_attempt(task, attempt),
@@ -243,11 +237,7 @@ impl Engine {
         };
         let task = self.tasks.get_mut(&last);
         if let Some(attempt) = task.and_then(|task| task.attempt.as_mut()) {
-            attempt.evicted = Some(Eviction::Crowded {
-                grown,
-                device,
-                held,
-            });
+            attempt.evicted = Some(Eviction::Crowded { grown, device, held });
             self.stop_attempt(last, StopMode::Terminate);
         }
     }

@@ -84,11 +84,7 @@ impl Shape {
             let mut samples = seen.remove(&*name).unwrap_or_default();
             samples.sort_by_key(|sample| sample.at);
             samples.drain(..samples.len().saturating_sub(KEPT));
-            OnModel {
-                need: Need::of(samples.iter()),
-                name,
-                samples: samples.into(),
-            }
+            OnModel { need: Need::of(samples.iter()), name, samples: samples.into() }
         };
         let mut shape = Self {
             models: models(about).into_iter().map(of_model).collect(),

@@ -213,9 +213,7 @@ impl Engine {
         let processes = view.members.iter().flat_map(|member| &member.processes);
         let theirs = processes.flatten().filter(|it| is_strangers(it));
         let names = theirs.map(|process| {
-            let held = process
-                .memory
-                .map_or_else(String::new, |it| format!(", {it}"));
+            let held = process.memory.map_or_else(String::new, |it| format!(", {it}"));
             format!("process {} ({}{held})", process.pid, process.description)
         });
         let names: Vec<String> = names.collect();

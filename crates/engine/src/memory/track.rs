@@ -124,11 +124,7 @@ impl Track {
             since,
             devices: placement.devices.iter().map(on).collect(),
             is_unknown: has_all_free || memory == MemoryRequest::Whole,
-            promise: if has_all_free {
-                PromiseState::AllFree
-            } else {
-                PromiseState::Given
-            },
+            promise: if has_all_free { PromiseState::AllFree } else { PromiseState::Given },
             ..Self::default()
         }
     }
@@ -275,11 +271,7 @@ impl Track {
             task,
             attempt: self.attempt,
             peak: self.peak()?,
-            error: if self.still >= self.rested() {
-                Bytes(0)
-            } else {
-                self.rise
-            },
+            error: if self.still >= self.rested() { Bytes(0) } else { self.rise },
             by_growth: self.is_by_growth(),
             samples: self.samples,
             interval: self.gap,
@@ -298,16 +290,9 @@ mod tests {
     use packhorse_model::{Granted, Milli, NodeId, RunId};
 
     fn track(promised: u64) -> Track {
-        let granted = Granted {
-            device: DeviceId(7),
-            share: Milli(0),
-            memory: Bytes(promised << 20),
-        };
-        let placement = Placement {
-            node: NodeId(0),
-            devices: vec![granted],
-            cores: Vec::new(),
-        };
+        let granted =
+            Granted { device: DeviceId(7), share: Milli(0), memory: Bytes(promised << 20) };
+        let placement = Placement { node: NodeId(0), devices: vec![granted], cores: Vec::new() };
         Track::new(1, &placement, MemoryRequest::Uncounted, Duration::ZERO)
     }
 

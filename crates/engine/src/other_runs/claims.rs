@@ -75,10 +75,7 @@ impl OwnClaim {
         Claim {
             since: nanos(self.since),
             devices: keys
-                .map(|key| LeasedDevice {
-                    device: key.as_str().into(),
-                    ..self.wanted.clone()
-                })
+                .map(|key| LeasedDevice { device: key.as_str().into(), ..self.wanted.clone() })
                 .collect(),
         }
     }

@@ -43,11 +43,7 @@ pub(super) fn concerning_us(mut others: Vec<OtherRun>, devices: &[DeviceInfo]) -
         }
     }
     sums.retain(|device, _| ours.contains(&**device));
-    ConcerningUs {
-        others,
-        sums,
-        waiting_elsewhere,
-    }
+    ConcerningUs { others, sums, waiting_elsewhere }
 }
 
 /// Whether there is room for what is wanted beside what runs hold, but for memory.

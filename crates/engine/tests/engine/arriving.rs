@@ -7,13 +7,7 @@ fn the_most_urgent_goes_first_also_when_different_things_are_looked_up() {
     let mut lab = Lab::with_gpus(1);
     lab.answers.questions = false;
     lab.run(1);
-    lab.add(
-        1,
-        [
-            task("python a.py").vram_auto(),
-            task("python b.py").vram_auto().priority(-5),
-        ],
-    );
+    lab.add(1, [task("python a.py").vram_auto(), task("python b.py").vram_auto().priority(-5)]);
     lab.answer_next();
     assert_eq!(lab.running(), [""; 0], "not all of them are in line");
     lab.answer_next();

@@ -44,19 +44,14 @@ fn fetches(lab: &mut Lab) -> Vec<(u32, u32)> {
 fn they_are_fetched_when_their_turn_comes_near_and_run_in_order() {
     let mut lab = lab();
     assert_eq!(fetches(&mut lab), []);
-    assert!(
-        lab.why("1.4097")
-            .starts_with("task 1.4097 waits in line, with more than")
-    );
+    assert!(lab.why("1.4097").starts_with("task 1.4097 waits in line, with more than"));
     work(&mut lab, 4096 - 1024 + 1);
     assert_eq!(fetches(&mut lab), [(4096, 2048)]);
     lab.told();
     work(&mut lab, MANY - (4096 - 1024 + 1));
     assert_eq!(fetches(&mut lab), []);
     let started = lab.started();
-    let numbers = started
-        .iter()
-        .map(|start| start.split(['.', '#']).nth(1).unwrap());
+    let numbers = started.iter().map(|start| start.split(['.', '#']).nth(1).unwrap());
     assert!(numbers.eq((1..=MANY).map(|number| number.to_string())));
     assert_eq!(lab.summary(1).succeeded, MANY as u64);
 }
@@ -91,10 +86,7 @@ fn one_that_is_as_urgent_and_arrives_later_does_not_overtake_them() {
 fn waiting_in_the_store_makes_up_for_priority() {
     let mut lab = lab_with(Some(SECOND));
     lab.sleep(2 * SECOND);
-    assert_eq!(
-        last_to_start(&mut lab, task("late").priority(-1)),
-        "1.5001#1@"
-    );
+    assert_eq!(last_to_start(&mut lab, task("late").priority(-1)), "1.5001#1@");
 }
 
 #[test]
@@ -113,10 +105,7 @@ fn tasks_that_are_gone_from_the_store_are_told_and_make_the_run_fail() {
     work(&mut lab, 4096);
     assert!(lab.running.is_empty());
     assert!(!lab.is_over(1), "a page is on its way");
-    lab.feed(Input::Fetched {
-        run: RunId(1),
-        tasks: Vec::new(),
-    });
+    lab.feed(Input::Fetched { run: RunId(1), tasks: Vec::new() });
     lab.assert_told("904 tasks are gone from the store");
     assert_eq!(lab.summary(1).rejected, 904);
     assert_eq!(lab.summary(1).exit, Exit::TasksFailed);

@@ -163,10 +163,7 @@ fn one_that_is_ended_because_of_its_gpu_was_not_interrupted() {
     let mut lab = Lab::with_gpus(2);
     lab.run(1);
     lab.add(1, [task("a")]);
-    lab.feed(Input::DeviceFailed {
-        device: DeviceId(0),
-        reason: "Xid 48".to_owned(),
-    });
+    lab.feed(Input::DeviceFailed { device: DeviceId(0), reason: "Xid 48".to_owned() });
     assert_eq!(lab.stops().len(), 1);
     lab.ends("1.1", INTERRUPTED);
     lab.assert_told("retrying 1.1#1, 0 left: its GPU was taken out while it ran");
@@ -179,10 +176,7 @@ fn one_that_ends_well_on_a_broken_gpu_has_ended_well() {
     lab.run(1);
     lab.add(1, [task("a")]);
     lab.end_input(1);
-    lab.feed(Input::DeviceFailed {
-        device: DeviceId(0),
-        reason: "Xid 48".to_owned(),
-    });
+    lab.feed(Input::DeviceFailed { device: DeviceId(0), reason: "Xid 48".to_owned() });
     lab.ends("1.1", OK);
     assert_eq!(lab.summary(1).succeeded, 1);
 }

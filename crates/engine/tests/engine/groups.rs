@@ -10,10 +10,7 @@ fn no_more_of_a_group_run_than_its_limit_allows() {
     let mut lab = Lab::with_gpus(4);
     lab.run(1);
     let small = |name| task(name).group("small", 2);
-    lab.add(
-        1,
-        [small("a"), small("b"), small("c"), task("d"), small("e")],
-    );
+    lab.add(1, [small("a"), small("b"), small("c"), task("d"), small("e")]);
     lab.end_input(1);
     assert_eq!(lab.running(), ["1.1@0", "1.2@1", "1.4@2"]);
     lab.ends("1.4", OK);
@@ -59,10 +56,7 @@ fn a_task_after_one_that_is_held_back_waits_for_it() {
     let mut lab = Lab::with_gpus(3);
     lab.run(1);
     let one = |name| task(name).group("g", 1);
-    lab.add(
-        1,
-        [one("a"), one("b"), task("c").after(2), task("d").after(3)],
-    );
+    lab.add(1, [one("a"), one("b"), task("c").after(2), task("d").after(3)]);
     lab.end_input(1);
     assert_eq!(lab.running(), ["1.1@0"]);
     lab.ends("1.1", OK);
@@ -70,10 +64,7 @@ fn a_task_after_one_that_is_held_back_waits_for_it() {
     lab.ends("1.2", FAILED);
     let told = lab.told();
     for skipped in ["finished 1.3: skipped", "finished 1.4: skipped"] {
-        assert!(
-            told.iter().any(|told| told.starts_with(skipped)),
-            "{told:?}"
-        );
+        assert!(told.iter().any(|told| told.starts_with(skipped)), "{told:?}");
     }
     let summary = lab.summary(1);
     assert_eq!((summary.succeeded, summary.failed, summary.left), (1, 3, 0));
@@ -98,10 +89,7 @@ fn a_lower_limit_holds_back_nobody_but_its_own_task() {
     let mut lab = Lab::with_gpus(4);
     lab.run(1);
     let limited = |limit| task("x").group("g", limit);
-    lab.add(
-        1,
-        [limited(2), limited(2), limited(1), limited(2), limited(2)],
-    );
+    lab.add(1, [limited(2), limited(2), limited(1), limited(2), limited(2)]);
     lab.end_input(1);
     lab.ends("1.1", OK);
     assert_eq!(lab.running(), ["1.2@1"]);

@@ -78,20 +78,14 @@ fn one_that_starts_while_its_gpu_is_taken_out_is_ended_again() {
     fails(&mut lab, 0);
     lab.stops();
     let (task, attempt) = (crate::lab::id("1.1"), 1);
-    lab.feed(Input::Process(packhorse_engine::ProcessEvent::Started {
-        task,
-        attempt,
-    }));
+    lab.feed(Input::Process(packhorse_engine::ProcessEvent::Started { task, attempt }));
     assert_eq!(lab.stops().len(), 1);
 }
 
 #[test]
 fn what_an_earlier_run_left_out_is_not_used() {
     let mut lab = Lab::with_gpus(2);
-    lab.feed(Input::LeaveOut {
-        device: DeviceId(0),
-        reason: "Xid 79".to_owned(),
-    });
+    lab.feed(Input::LeaveOut { device: DeviceId(0), reason: "Xid 79".to_owned() });
     lab.run(1);
     lab.add(1, [task("a"), task("b").vram(4)]);
     lab.assert_told("GPU 0 was taken out by an earlier run and is not used: Xid 79");

@@ -108,8 +108,7 @@ fn what_is_in_a_file_makes_a_kind() {
     let config = |name: &str| task(&format!("python a.py --config {name}.yaml")).vram_auto();
     let mut lab = Lab::with_gpus(1);
     for (name, content) in [("exp1", 1), ("exp2", 2), ("exp3", 1)] {
-        lab.files
-            .insert(format!("/work/{name}.yaml").into(), content << 32);
+        lab.files.insert(format!("/work/{name}.yaml").into(), content << 32);
     }
     lab.run(1);
     lab.add(1, [config("exp1")]);

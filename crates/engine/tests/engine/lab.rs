@@ -132,10 +132,7 @@ impl Lab {
             ram: None,
         };
         let mut settings = EngineSettings {
-            pool: Pool {
-                nodes: vec![node],
-                slots,
-            },
+            pool: Pool { nodes: vec![node], slots },
             scheduler: SchedulerSettings::default(),
             devices,
             sampled: true,
@@ -270,28 +267,20 @@ impl Lab {
                     BTreeMap::from([("Pretended".to_owned(), peaks.clone())])
                 };
                 let found = found.map(|(name, peaks)| (name.clone(), on_model(peaks)));
-                Input::Peaks {
-                    signature: signature.clone(),
-                    peaks: found.collect(),
-                }
+                Input::Peaks { signature: signature.clone(), peaks: found.collect() }
             }
-            &Action::LookUpOutcome(task) => Input::Outcome {
-                task,
-                outcome: self.outcomes.get(&task).copied(),
-            },
+            &Action::LookUpOutcome(task) => {
+                Input::Outcome { task, outcome: self.outcomes.get(&task).copied() }
+            }
             Action::ReadLog(log) => Input::Log {
                 task: log.task,
                 attempt: log.attempt,
-                tail: self
-                    .logs
-                    .get(&log.task)
-                    .map(|text| text.clone().into_bytes()),
+                tail: self.logs.get(&log.task).map(|text| text.clone().into_bytes()),
                 mps_failed: self.mps_failures.contains(&log.task),
             },
-            &Action::Fetch { run, after, limit } => Input::Fetched {
-                run,
-                tasks: self.stored(run, after, limit),
-            },
+            &Action::Fetch { run, after, limit } => {
+                Input::Fetched { run, tasks: self.stored(run, after, limit) }
+            }
             &Action::Mps(MpsAction::Check(device)) => Input::Mps(MpsInput::Ready(device)),
             &Action::RunIdle { run, .. } => Input::Close { run, unread: 0 },
             &Action::Closed(run) => Input::Stored { run, lost: None },
@@ -457,19 +446,13 @@ impl Lab {
             duration: None,
             origin: PeakOrigin::Run,
         };
-        self.peaks
-            .entry(signature.to_owned())
-            .or_default()
-            .push(peak);
+        self.peaks.entry(signature.to_owned()).or_default().push(peak);
     }
 
     /// One of this shape was last seen growing to so much, when it was so old.
     pub(crate) fn grew_late(&mut self, signature: &str, memory: u64, age: Duration) {
         self.learned(signature, memory);
-        let peak = self
-            .peaks
-            .get_mut(signature)
-            .and_then(|peaks| peaks.last_mut());
+        let peak = self.peaks.get_mut(signature).and_then(|peaks| peaks.last_mut());
         if let Some(peak) = peak {
             (peak.duration, peak.origin) = (Some(age), PeakOrigin::Growing);
         }
@@ -506,10 +489,7 @@ impl Lab {
 
     /// The actions of a kind since actions were last asked for. Others are forgotten.
     pub(crate) fn take_actions<T>(&mut self, pick: impl Fn(Action) -> Option<T>) -> Vec<T> {
-        std::mem::take(&mut self.actions)
-            .into_iter()
-            .filter_map(pick)
-            .collect()
+        std::mem::take(&mut self.actions).into_iter().filter_map(pick).collect()
     }
 
     /// Whom to stop, since actions were last asked for.
@@ -542,10 +522,7 @@ impl Lab {
     /// Why a task is where it is.
     pub(crate) fn why(&mut self, task: &str) -> String {
         self.actions.clear();
-        self.feed(Input::AskWhy {
-            task: id(task),
-            reply_to: 7,
-        });
+        self.feed(Input::AskWhy { task: id(task), reply_to: 7 });
         let replies = self.take_actions(|action| match action {
             Action::Reply { to: 7, text } => Some(text),
             _ => None,

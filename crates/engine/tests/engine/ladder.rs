@@ -82,8 +82,7 @@ fn what_filled_a_gpu_alone_goes_to_a_larger_one() {
 fn with_a_neighbour_it_is_tried_alone_whatever_it_asked_for() {
     let mut lab = lab(&[24], 12);
     lab.add(1, [task("python b.py").vram(8)]);
-    lab.logs
-        .insert(id("1.1"), format!("{CUDA} Tried to allocate 20.00 GiB."));
+    lab.logs.insert(id("1.1"), format!("{CUDA} Tried to allocate 20.00 GiB."));
     lab.holds("1.2", 8);
     lab.holds("1.1", 12);
     lab.ends("1.1", FAILED);
@@ -186,10 +185,7 @@ fn one_that_says_why_it_fails_is_believed() {
         ("loading\n", false),
         ("usage: a.py\na.py: error: unrecognized arguments\n", true),
         ("RuntimeError: failed to allocate a buffer\n", false),
-        (
-            "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n",
-            false,
-        ),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n", false),
         ("RuntimeError: CUDA error: unknown error\n", false),
         ("errors.ChildFailedError:\n", false),
         ("val error: 0.12\n", false),
@@ -201,11 +197,8 @@ fn one_that_says_why_it_fails_is_believed() {
         lab.holds("1.1", 10);
         lab.holds("1.1", 20);
         lab.ends("1.1", FAILED);
-        let told = if is_believed {
-            "finished 1.1: exit status 1"
-        } else {
-            "its GPU had no memory left"
-        };
+        let told =
+            if is_believed { "finished 1.1: exit status 1" } else { "its GPU had no memory left" };
         lab.assert_told(told);
     }
 }

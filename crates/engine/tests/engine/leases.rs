@@ -14,27 +14,17 @@ fn lab(gpus: usize) -> Lab {
 }
 
 fn whole() -> LeasedDevice {
-    LeasedDevice {
-        share: Milli::ONE,
-        attempts: 1,
-        whole: true,
-        ..LeasedDevice::default()
-    }
+    LeasedDevice { share: Milli::ONE, attempts: 1, whole: true, ..LeasedDevice::default() }
 }
 
 fn memory(memory: u64) -> LeasedDevice {
-    LeasedDevice {
-        memory: gib(memory),
-        attempts: 1,
-        ..LeasedDevice::default()
-    }
+    LeasedDevice { memory: gib(memory), attempts: 1, ..LeasedDevice::default() }
 }
 
 /// What others are told, as GPU, GiB, attempts and whether it is whole.
 fn told(lease: Option<Vec<LeasedDevice>>) -> Vec<(String, u64, u32, bool)> {
     let held = lease.into_iter().flatten();
-    held.map(|it| (it.device.into(), it.memory.0 >> 30, it.attempts, it.whole))
-        .collect()
+    held.map(|it| (it.device.into(), it.memory.0 >> 30, it.attempts, it.whole)).collect()
 }
 
 #[test]
@@ -145,11 +135,7 @@ fn what_could_not_be_told_is_told_a_second_later() {
     lab.engine.lease_told(false);
     assert_eq!(lab.engine.lease_to_lower(), None, "not at once");
     assert_eq!(lab.engine.wake_at(), Some(lab.now + SECOND));
-    assert_eq!(
-        lab.engine.lease_to_raise(),
-        lease,
-        "whoever has the lock tries again"
-    );
+    assert_eq!(lab.engine.lease_to_raise(), lease, "whoever has the lock tries again");
     lab.engine.lease_told(false);
     lab.now += SECOND;
     lab.feed(Input::Wake);
@@ -174,15 +160,8 @@ fn one_that_outgrows_its_promise_is_told_with_what_it_holds() {
 fn only_what_may_take_something_needs_the_lock() {
     let mut lab = lab(1);
     let now = lab.clock();
-    let tasks = |run| Input::Tasks {
-        run: RunId(run),
-        tasks: vec![task("a").parts()],
-        more: false,
-    };
-    let started = Input::Process(ProcessEvent::Started {
-        task: id("1.1"),
-        attempt: 1,
-    });
+    let tasks = |run| Input::Tasks { run: RunId(run), tasks: vec![task("a").parts()], more: false };
+    let started = Input::Process(ProcessEvent::Started { task: id("1.1"), attempt: 1 });
     assert!(lab.engine.may_take(&tasks(1), now));
     assert!(!lab.engine.may_take(&Input::Wake, now), "nobody waits");
     assert!(!lab.engine.may_take(&started, now));
@@ -246,17 +225,10 @@ fn what_is_due_by_now_may_take_something_whatever_the_input_is() {
     lab.pass(SECOND);
     lab.answers.samples = false;
     lab.ends("1.1", FAILED);
-    let committed = Input::Committed {
-        records: 0,
-        kept: 0,
-        trouble: None,
-    };
+    let committed = Input::Committed { records: 0, kept: 0, trouble: None };
     assert!(!lab.engine.may_take(&committed, lab.clock()));
     lab.now += SECOND * 2;
-    assert!(
-        lab.engine.may_take(&committed, lab.clock()),
-        "1.1 is judged"
-    );
+    assert!(lab.engine.may_take(&committed, lab.clock()), "1.1 is judged");
     lab.feed(committed);
     assert_eq!(lab.running(), ["1.2@0"]);
 }
@@ -281,10 +253,7 @@ fn other(
     held: Option<LeasedDevice>,
     claim: Option<(LeasedDevice, Duration)>,
 ) -> OtherRun {
-    let on_gpu = |held| LeasedDevice {
-        device: "GPU-0".into(),
-        ..held
-    };
+    let on_gpu = |held| LeasedDevice { device: "GPU-0".into(), ..held };
     OtherRun {
         pid,
         name: format!("run of process {pid}"),
@@ -334,11 +303,7 @@ fn of_two_that_wait_the_older_goes_first() {
         let mut lab = lab(1);
         lab.now += SECOND * 10;
         let holder = other(77, Some(whole()), None);
-        let since = if older {
-            lab.now.saturating_sub(SECOND)
-        } else {
-            lab.now + SECOND
-        };
+        let since = if older { lab.now.saturating_sub(SECOND) } else { lab.now + SECOND };
         let rival = other(78, None, Some((whole(), since)));
         lab.feed(Input::OtherRuns(vec![holder, rival.clone()]));
         lab.add(1, [task("a")]);
@@ -395,14 +360,8 @@ fn who_waits_for_memory_that_should_be_gone_may_still_make_use_of_its_claim() {
 fn nothing_is_kept_where_a_dead_run_left_something() {
     let mut lab = lab(1);
     lab.now += SECOND;
-    let left = LeasedDevice {
-        share: Milli(300),
-        ..memory(0)
-    };
-    let dead = OtherRun {
-        is_dead: true,
-        ..other(76, Some(left), None)
-    };
+    let left = LeasedDevice { share: Milli(300), ..memory(0) };
+    let dead = OtherRun { is_dead: true, ..other(76, Some(left), None) };
     let claim = other(77, None, Some((whole(), Duration::ZERO)));
     lab.feed(Input::OtherRuns(vec![dead, claim]));
     lab.add(1, [task("a").share(500), task("b")]);
@@ -443,10 +402,7 @@ fn a_claim_on_what_we_do_not_use_keeps_nobody_awake() {
 fn a_claim_is_kept_while_it_waits_for_a_device_that_is_not_ours() {
     let mut lab = lab(1);
     lab.now += SECOND;
-    let elsewhere = || LeasedDevice {
-        device: "GPU-9".into(),
-        ..whole()
-    };
+    let elsewhere = || LeasedDevice { device: "GPU-9".into(), ..whole() };
     let mut claim = other(77, None, Some((whole(), Duration::ZERO)));
     let wanted = claim.claim.iter_mut();
     wanted.for_each(|wanted| wanted.devices.push(elsewhere()));
@@ -491,15 +447,8 @@ fn what_is_made_up_costs_no_more_than_our_devices_are() {
 #[test]
 fn what_was_taken_since_is_known_before_what_is_free_now_is_used() {
     let mut lab = lab(2);
-    let on = |gpu: &str| LeasedDevice {
-        device: gpu.into(),
-        ..whole()
-    };
-    let holding = |pid, gpu| OtherRun {
-        pid,
-        devices: vec![on(gpu)],
-        ..OtherRun::default()
-    };
+    let on = |gpu: &str| LeasedDevice { device: gpu.into(), ..whole() };
+    let holding = |pid, gpu| OtherRun { pid, devices: vec![on(gpu)], ..OtherRun::default() };
     for (free, taken) in [("GPU-0", "GPU-1"), ("GPU-1", "GPU-0")] {
         lab.feed(Input::OtherRuns(vec![holding(77, free)]));
         lab.add(1, [task("a").gpus(2)]);

@@ -80,14 +80,9 @@ fn a_driver_that_shows_more_than_there_can_be_does_no_harm() {
         owner: Owner::OtherRun(pid),
         description: String::new(),
     };
-    let member = MemberView {
-        processes: Some(vec![process(1), process(2)]),
-        ..MemberView::default()
-    };
-    lab.feed(Input::Sampled(DeviceView {
-        members: vec![member],
-        ..DeviceView::default()
-    }));
+    let member =
+        MemberView { processes: Some(vec![process(1), process(2)]), ..MemberView::default() };
+    lab.feed(Input::Sampled(DeviceView { members: vec![member], ..DeviceView::default() }));
     lab.add(1, [task("a")]);
     assert_eq!(lab.running(), ["1.1@0"]);
 }

@@ -1,8 +1,5 @@
 //! Inputs go in, actions come out: nothing is started, and no file is read.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that panics has failed, as it should"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
 mod arriving;
 mod backlog;

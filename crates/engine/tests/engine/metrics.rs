@@ -10,18 +10,11 @@ use packhorse_model::{
 use crate::lab::{FAILED, Lab, OK, SECOND, id, task};
 
 fn line(loss: f64) -> MetricLine {
-    MetricLine {
-        values: BTreeMap::from([("loss".to_owned(), loss)]),
-        step: Some(loss * 10.0),
-    }
+    MetricLine { values: BTreeMap::from([("loss".to_owned(), loss)]), step: Some(loss * 10.0) }
 }
 
 fn prints(lab: &mut Lab, attempt: u32, lines: Vec<MetricLine>) {
-    lab.feed(Input::Process(ProcessEvent::Metrics {
-        task: id("1.1"),
-        attempt,
-        lines,
-    }));
+    lab.feed(Input::Process(ProcessEvent::Metrics { task: id("1.1"), attempt, lines }));
 }
 
 /// A lab with one task that runs.
@@ -46,12 +39,7 @@ fn recorded(lab: &Lab) -> Vec<String> {
 
 fn words(metrics: &AttemptMetrics) -> String {
     let summaries = metrics.metrics.iter().map(|(name, summary)| {
-        let MetricSummary {
-            last,
-            lowest,
-            highest,
-            count,
-        } = summary;
+        let MetricSummary { last, lowest, highest, count } = summary;
         format!("{name} {last} {lowest}..{highest} of {count}")
     });
     let summaries: Vec<String> = summaries.collect();
@@ -72,18 +60,10 @@ fn every_line_is_told_and_a_summary_is_written_down_at_the_end() {
     prints(&mut lab, 1, vec![line(0.5), line(0.25)]);
     prints(&mut lab, 1, vec![line(0.375)]);
     lab.ends("1.1", OK);
-    assert_eq!(
-        recorded(&lab),
-        ["#1: loss 0.375 0.25..0.5 of 3", "#1 ended"]
-    );
+    assert_eq!(recorded(&lab), ["#1: loss 0.375 0.25..0.5 of 3", "#1 ended"]);
     let events = lab.told_events();
     let told = events.iter().filter_map(|event| match event {
-        EventKind::Metrics {
-            attempt,
-            values,
-            step,
-            ..
-        } => Some((*attempt, values["loss"], *step)),
+        EventKind::Metrics { attempt, values, step, .. } => Some((*attempt, values["loss"], *step)),
         _ => None,
     });
     let told: Vec<_> = told.collect();
@@ -137,12 +117,7 @@ fn the_values_of_the_last_attempt_count() {
     let records = recorded(&lab);
     assert_eq!(
         records,
-        [
-            "#1: loss 0.125 0.125..0.125 of 1",
-            "#1 ended",
-            "#2: loss 0.5 0.5..0.5 of 1",
-            "#2 ended",
-        ]
+        ["#1: loss 0.125 0.125..0.125 of 1", "#1 ended", "#2: loss 0.5 0.5..0.5 of 1", "#2 ended",]
     );
     lab.told_events();
     lab.ends("1.1", OK);
@@ -155,21 +130,14 @@ fn the_values_of_the_last_attempt_count() {
 fn a_line_that_is_not_right_is_told_once_a_task() {
     let mut lab = lab(1);
     for _ in 0..2 {
-        let wrong = ProcessEvent::WrongMetrics {
-            task: id("1.1"),
-            message: "not right".to_owned(),
-        };
+        let wrong = ProcessEvent::WrongMetrics { task: id("1.1"), message: "not right".to_owned() };
         lab.feed(Input::Process(wrong.clone()));
         lab.feed(Input::Process(wrong));
         lab.ends("1.1", FAILED);
     }
     let told = lab.told();
     let warnings = told.iter().filter(|told| told.contains("warning"));
-    assert_eq!(
-        warnings.collect::<Vec<_>>(),
-        ["warning of 1.1: not right"],
-        "{told:?}"
-    );
+    assert_eq!(warnings.collect::<Vec<_>>(), ["warning of 1.1: not right"], "{told:?}");
 }
 
 #[test]

@@ -84,10 +84,7 @@ fn one_that_waits_for_its_daemon_is_stopped_without_a_process() {
 fn one_that_waits_for_its_daemon_leaves_a_broken_gpu() {
     let mut lab = lab(2);
     lab.add(1, [task("a").share(500)]);
-    lab.feed(Input::DeviceFailed {
-        device: GPU,
-        reason: "Xid 79".to_owned(),
-    });
+    lab.feed(Input::DeviceFailed { device: GPU, reason: "Xid 79".to_owned() });
     let device = DeviceId(1);
     lab.feed(Input::Mps(MpsInput::Ready(device)));
     assert_eq!(lab.running(), ["1.1@1"]);

@@ -16,10 +16,7 @@ fn lab() -> Lab {
 }
 
 fn warn(lab: &mut Lab, message: &str) {
-    lab.feed(Input::Warning {
-        task: None,
-        message: message.to_owned(),
-    });
+    lab.feed(Input::Warning { task: None, message: message.to_owned() });
 }
 
 #[test]
@@ -98,11 +95,8 @@ fn an_end_that_the_journal_could_not_keep_either_is_not_told() {
     lab.told();
     lab.ends("1.1", OK);
     let kept = lab.records.len() as u64 - 1;
-    let not_kept = Input::Committed {
-        records: 1,
-        kept,
-        trouble: Some("the disk is full".to_owned()),
-    };
+    let not_kept =
+        Input::Committed { records: 1, kept, trouble: Some("the disk is full".to_owned()) };
     lab.feed(not_kept);
     lab.pass(PATIENCE * 3);
     assert!(lab.told().is_empty());
@@ -120,16 +114,10 @@ fn what_could_not_be_stored_at_all_is_told_as_such() {
     lab.ends("1.1", OK);
     lab.answer_next();
     lab.told();
-    lab.feed(Input::Stored {
-        run: RunId(1),
-        lost: Some("nothing could be written".to_owned()),
-    });
+    lab.feed(Input::Stored { run: RunId(1), lost: Some("nothing could be written".to_owned()) });
     let told = lab.told();
     let at = |text: &str| told.iter().position(|line| line.contains(text)).unwrap();
-    assert!(
-        at("nothing could be written") < at("finished 1.1"),
-        "{told:?}"
-    );
+    assert!(at("nothing could be written") < at("finished 1.1"), "{told:?}");
     assert_eq!(told.last().unwrap(), "run 1 ended with 1");
 }
 
@@ -167,20 +155,9 @@ fn a_task_that_writes_where_we_write_is_announced_first() {
         Action::Start(_) => Some("start".to_owned()),
         _ => None,
     });
-    let at = |text: &str| {
-        kinds
-            .iter()
-            .position(|kind| kind.starts_with(text))
-            .unwrap()
-    };
+    let at = |text: &str| kinds.iter().position(|kind| kind.starts_with(text)).unwrap();
     assert!(at("Started") < at("start"), "{kinds:?}");
-    assert_eq!(
-        kinds
-            .iter()
-            .filter(|kind| kind.starts_with("Started"))
-            .count(),
-        1
-    );
+    assert_eq!(kinds.iter().filter(|kind| kind.starts_with("Started")).count(), 1);
 }
 
 #[test]
@@ -189,9 +166,7 @@ fn the_last_results_are_told_when_the_journal_stalls() {
     lab.commit_all();
     lab.ends("1.1", OK);
     lab.feed(lab.committed_input(None));
-    lab.feed(Input::Stalled(
-        "the last results are not written yet".to_owned(),
-    ));
+    lab.feed(Input::Stalled("the last results are not written yet".to_owned()));
     let told = lab.told();
     let at = |text: &str| told.iter().position(|line| line.contains(text)).unwrap();
     assert!(at("finished 1.1") < at("not written yet"), "{told:?}");
@@ -206,10 +181,7 @@ fn a_run_is_over_when_its_last_record_is_safe() {
     lab.answer_next();
     assert!(!lab.is_over(1));
     lab.told();
-    lab.feed(Input::Stored {
-        run: RunId(1),
-        lost: None,
-    });
+    lab.feed(Input::Stored { run: RunId(1), lost: None });
     let told = lab.told();
     assert_eq!(told.last().unwrap(), "run 1 ended with 0");
     assert!(told.iter().any(|line| line.starts_with("finished 1.1")));
@@ -240,11 +212,7 @@ fn all_there_is_to_say_comes_before_a_task_that_writes_where_we_write() {
     assert!(told[0].starts_with("retrying 1.1#1"), "{told:?}");
     assert_eq!(told[1], "started 1.1#2");
     // The journal does not keep all.
-    lab.feed(Input::Committed {
-        records: lab.committed,
-        kept: lab.committed,
-        trouble: None,
-    });
+    lab.feed(Input::Committed { records: lab.committed, kept: lab.committed, trouble: None });
     lab.ends("1.1", FAILED);
     assert_eq!(lab.told(), ["started 1.1#3"], "a crash would lose the rest");
     lab.commit_all();
@@ -259,11 +227,7 @@ fn a_result_that_a_crash_could_lose_is_not_told_because_another_task_starts() {
     lab.add(1, [task("a"), task("b")]);
     lab.told();
     lab.ends("1.1", OK);
-    assert_eq!(
-        lab.told(),
-        ["started 1.2#1"],
-        "the journal does not know the tasks"
-    );
+    assert_eq!(lab.told(), ["started 1.2#1"], "the journal does not know the tasks");
     lab.commit_all();
     lab.assert_told("finished 1.1");
 }

@@ -101,10 +101,7 @@ fn one_that_could_never_run_is_refused_with_the_reason() {
 fn what_comes_after_a_failure_is_skipped() {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
-    lab.add(
-        1,
-        [task("a"), task("b").after(1), task("c").after(2), task("d")],
-    );
+    lab.add(1, [task("a"), task("b").after(1), task("c").after(2), task("d")]);
     lab.end_input(1);
     lab.ends("1.1", FAILED);
     let told = lab.told().join("\n");
@@ -143,11 +140,7 @@ fn an_attempt_that_cannot_be_started_says_why() {
     lab.end_input(1);
     lab.ends_saying("1.1", Outcome::NotStarted, Some("no such file"));
     lab.assert_told("finished 1.1: could not be started no such file");
-    assert_eq!(
-        lab.started().len(),
-        1,
-        "another attempt would fail the same"
-    );
+    assert_eq!(lab.started().len(), 1, "another attempt would fail the same");
 }
 
 #[test]
@@ -164,12 +157,8 @@ fn output_is_told_in_whole_lines_and_before_the_end() {
         }));
     }
     lab.ends("1.1", OK);
-    let wanted = [
-        "output 1.1: one",
-        "output 1.1: two",
-        "output 1.1: last",
-        "finished 1.1: succeeded ",
-    ];
+    let wanted =
+        ["output 1.1: one", "output 1.1: two", "output 1.1: last", "finished 1.1: succeeded "];
     assert_eq!(lab.told(), wanted);
 }
 
@@ -207,14 +196,8 @@ fn what_was_not_read_of_the_input_is_left() {
     lab.answers.closes = false;
     lab.run(1);
     lab.end_input(1);
-    lab.feed(Input::Close {
-        run: RunId(1),
-        unread: 5,
-    });
-    lab.feed(Input::Stored {
-        run: RunId(1),
-        lost: None,
-    });
+    lab.feed(Input::Close { run: RunId(1), unread: 5 });
+    lab.feed(Input::Stored { run: RunId(1), lost: None });
     assert_eq!(lab.summary(1).left, 5);
     assert_eq!(lab.summary(1).exit, Exit::TasksFailed);
 }
@@ -227,10 +210,7 @@ fn a_run_whose_last_record_is_lost_does_not_claim_success() {
     lab.end_input(1);
     lab.answer_next();
     lab.told();
-    lab.feed(Input::Stored {
-        run: RunId(1),
-        lost: Some("the disk is full".to_owned()),
-    });
+    lab.feed(Input::Stored { run: RunId(1), lost: Some("the disk is full".to_owned()) });
     let told = lab.told();
     assert!(told[0].starts_with("warning: the disk is full"), "{told:?}");
     assert_eq!(told[1], "run 1 ended with 1");
@@ -243,13 +223,8 @@ fn the_end_of_an_attempt_that_does_not_run_changes_nothing() {
     lab.run(1);
     lab.add(1, [task("a"), task("b")]);
     lab.end_input(1);
-    let twice = AttemptEnd {
-        task: id("1.1"),
-        attempt: 2,
-        outcome: OK,
-        message: None,
-        took: SECOND,
-    };
+    let twice =
+        AttemptEnd { task: id("1.1"), attempt: 2, outcome: OK, message: None, took: SECOND };
     lab.feed(Input::Process(ProcessEvent::Ended(twice)));
     lab.stop(1, StopSignal::Terminate);
     assert_eq!(lab.stops(), [("1.1".to_owned(), StopMode::Terminate)]);
@@ -263,15 +238,9 @@ fn a_question_is_answered_to_whom_it_came_from() {
     lab.add(1, [task("a"), task("b")]);
     assert!(lab.why("1.1").starts_with("1.1 has been running on GPU 0"));
     assert!(lab.why("1.2").starts_with("1.2 waits"));
-    assert_eq!(
-        lab.why("1.9"),
-        "there is no task 1.9 yet: its run still reads input"
-    );
+    assert_eq!(lab.why("1.9"), "there is no task 1.9 yet: its run still reads input");
     assert_eq!(lab.why("2.1"), "run 2 does not wait for task 2.1");
-    lab.feed(Input::AskWhy {
-        task: id("1.1"),
-        reply_to: 3,
-    });
+    lab.feed(Input::AskWhy { task: id("1.1"), reply_to: 3 });
     let to = lab.take_actions(|action| match action {
         Action::Reply { to, .. } => Some(to),
         _ => None,

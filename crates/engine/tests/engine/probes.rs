@@ -6,9 +6,7 @@ use crate::lab::{A_LOOK, FAILED, Lab, NewTask, OK, id, task};
 
 /// One that nothing is known of, with a probe.
 fn unknown() -> NewTask {
-    task("python train.py --epochs 90")
-        .vram_auto()
-        .probe("{} --epochs 1")
+    task("python train.py --epochs 90").vram_auto().probe("{} --epochs 1")
 }
 
 fn lab(gpus: usize, tasks: usize) -> Lab {
@@ -21,17 +19,10 @@ fn lab(gpus: usize, tasks: usize) -> Lab {
 #[test]
 fn the_first_is_measured_and_the_others_wait_for_that() {
     let mut lab = lab(2, 4);
-    assert_eq!(
-        lab.started(),
-        ["1.1#0@0"],
-        "and not on the other GPU either"
-    );
+    assert_eq!(lab.started(), ["1.1#0@0"], "and not on the other GPU either");
     let command = lab.running[&id("1.1")].command.to_text().into_owned();
     assert!(command.ends_with("--epochs 90 --epochs 1"), "{command}");
-    assert!(
-        lab.why("1.2")
-            .contains("until one like it has been measured")
-    );
+    assert!(lab.why("1.2").contains("until one like it has been measured"));
     lab.holds("1.1", 4);
     lab.ends("1.1", OK);
     lab.assert_told("measured: 4.0 GiB of GPU memory");
@@ -70,10 +61,7 @@ fn a_more_urgent_newcomer_takes_the_probe_over() {
     lab.started();
     lab.ends("1.1", OK);
     assert_eq!(lab.started(), ["1.3#0@0"]);
-    assert!(
-        lab.why("1.2")
-            .contains("until one like it has been measured")
-    );
+    assert!(lab.why("1.2").contains("until one like it has been measured"));
 }
 
 #[test]
@@ -145,11 +133,7 @@ fn an_attempt_that_failed_teaches_nothing() {
     lab.holds("1.1", 1);
     lab.ends("1.1", FAILED);
     lab.pass(A_LOOK);
-    assert_eq!(
-        lab.running(),
-        ["1.2@0"],
-        "it may have ended before it needed most"
-    );
+    assert_eq!(lab.running(), ["1.2@0"], "it may have ended before it needed most");
 }
 
 #[test]
@@ -163,10 +147,7 @@ fn commands_of_another_shape_are_asked_for_once_each() {
     assert!(lab.running().is_empty());
     let second = lab.open.pop_back().unwrap();
     lab.feed(second);
-    assert!(
-        lab.running().is_empty(),
-        "the first in line is not known yet"
-    );
+    assert!(lab.running().is_empty(), "the first in line is not known yet");
     lab.answer_next();
     assert_eq!(lab.running(), ["1.1@0"]);
 }

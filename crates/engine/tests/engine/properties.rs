@@ -108,13 +108,8 @@ impl Play {
         lab.run(1);
         lab.run_with(2, |new| new.resumed = Some(6));
         lab.outcomes.insert(TaskId::new(RunId(2), 1), OK);
-        lab.outcomes
-            .insert(TaskId::new(RunId(2), 2), Outcome::TimedOut);
-        let left = [
-            (3, task("a").after(1)),
-            (4, task("a").after(2)),
-            (6, task("b")),
-        ];
+        lab.outcomes.insert(TaskId::new(RunId(2), 2), Outcome::TimedOut);
+        let left = [(3, task("a").after(1)), (4, task("a").after(2)), (6, task("b"))];
         let tasks = left.into_iter().map(|(number, new)| {
             let (spec, after) = new.parts();
             StoredTask {
@@ -125,11 +120,7 @@ impl Play {
                 attempts: number,
             }
         });
-        lab.feed(Input::Resumed {
-            run: RunId(2),
-            tasks: tasks.collect(),
-            more: false,
-        });
+        lab.feed(Input::Resumed { run: RunId(2), tasks: tasks.collect(), more: false });
         Self {
             lab,
             tasks: BTreeMap::from([(1, 0), (2, 3)]),
@@ -228,18 +219,12 @@ impl Play {
             Step::Mps(gpu, kind) => self.mps(gpu, kind),
             Step::Silent(gpu, silent) => self.lab.gpus[gpu].answers = !silent,
             Step::Why(number) => {
-                self.lab.feed(Input::AskWhy {
-                    task: TaskId::new(RunId(1), number),
-                    reply_to: 1,
-                });
+                self.lab.feed(Input::AskWhy { task: TaskId::new(RunId(1), number), reply_to: 1 });
             }
             Step::Nonsense(number) => {
                 let task = TaskId::new(RunId(1 + number % 3), number);
                 if !self.lab.running.contains_key(&task) {
-                    self.lab.feed(Input::Outcome {
-                        task,
-                        outcome: None,
-                    });
+                    self.lab.feed(Input::Outcome { task, outcome: None });
                     self.lab.feed(Input::Mps(MpsInput::Released(task)));
                 }
             }
@@ -258,10 +243,7 @@ impl Play {
         let device = DeviceId(u32::try_from(gpu).unwrap());
         self.lab.feed(Input::Mps(match kind % 8 {
             0 => MpsInput::Gone(device),
-            1 => MpsInput::Unavailable {
-                device,
-                reason: "none".to_owned(),
-            },
+            1 => MpsInput::Unavailable { device, reason: "none".to_owned() },
             _ => MpsInput::Ready(device),
         }));
     }

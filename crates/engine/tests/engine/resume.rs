@@ -18,11 +18,7 @@ fn stored(number: u32, attempts: u32, new: NewTask) -> StoredTask {
 
 fn resumed(lab: &mut Lab, known: u32, tasks: Vec<StoredTask>) {
     lab.run_with(1, |new| new.resumed = Some(known));
-    lab.feed(Input::Resumed {
-        run: RunId(1),
-        tasks,
-        more: false,
-    });
+    lab.feed(Input::Resumed { run: RunId(1), tasks, more: false });
 }
 
 #[test]
@@ -42,10 +38,7 @@ fn attempts_are_numbered_on() {
 #[test]
 fn what_is_seen_of_an_attempt_counts_however_it_is_numbered() {
     let mut lab = Lab::with_gpus(1);
-    let tasks = vec![
-        stored(1, 4, task("a").vram(4)),
-        stored(2, 0, task("b").vram(8)),
-    ];
+    let tasks = vec![stored(1, 4, task("a").vram(4)), stored(2, 0, task("b").vram(8))];
     resumed(&mut lab, 2, tasks);
     lab.ends("1.2", INTERRUPTED);
     lab.holds("1.1", 20);
@@ -67,10 +60,7 @@ fn what_earlier_sessions_settled_is_looked_up() {
     let mut lab = Lab::with_gpus(2);
     lab.outcomes.insert(id("1.1"), OK);
     lab.outcomes.insert(id("1.2"), FAILED);
-    let tasks = vec![
-        stored(3, 0, task("a").after(1)),
-        stored(4, 0, task("b").after(2)),
-    ];
+    let tasks = vec![stored(3, 0, task("a").after(1)), stored(4, 0, task("b").after(2))];
     resumed(&mut lab, 4, tasks);
     assert_eq!(lab.running(), ["1.3@0"]);
     lab.assert_told("finished 1.4: skipped");
@@ -113,11 +103,7 @@ fn late_answers_keep_the_order() {
 fn all_that_was_left_is_in_line_before_the_first_starts() {
     let mut lab = Lab::with_gpus(1);
     lab.run_with(1, |new| new.resumed = Some(2));
-    let page = |tasks, more| Input::Resumed {
-        run: RunId(1),
-        tasks,
-        more,
-    };
+    let page = |tasks, more| Input::Resumed { run: RunId(1), tasks, more };
     lab.feed(page(vec![stored(1, 0, task("a"))], true));
     assert!(lab.running().is_empty());
     lab.feed(page(vec![stored(2, 0, task("b").priority(-1))], false));

@@ -77,11 +77,7 @@ fn what_waits_of_a_stopped_run_does_not_keep_the_other_waiting() {
     }
     lab.add(1, [task("a"), task("b").gpus(2)]);
     lab.add(2, [task("c")]);
-    assert_eq!(
-        lab.running(),
-        ["1.1@0"],
-        "1.2 is first in line, and needs both"
-    );
+    assert_eq!(lab.running(), ["1.1@0"], "1.2 is first in line, and needs both");
     lab.stop(1, StopSignal::Interrupt);
     assert_eq!(lab.running(), ["1.1@0", "2.1@1"]);
 }
@@ -181,10 +177,7 @@ fn a_run_that_waits_for_a_broken_gpu_ends_when_nothing_else_can_be_done() {
     lab.add(1, [task("a").gpus(2)]);
     lab.add(2, [task("b")]);
     lab.end_input(1);
-    lab.feed(Input::DeviceFailed {
-        device: DeviceId(1),
-        reason: "Xid 79".to_owned(),
-    });
+    lab.feed(Input::DeviceFailed { device: DeviceId(1), reason: "Xid 79".to_owned() });
     lab.ends("1.1", INTERRUPTED);
     assert_eq!(lab.running(), ["2.1@0"]);
     assert!(!lab.is_over(1), "the other one's GPU may not be the last");
@@ -210,11 +203,7 @@ fn one_that_is_stopped_halfway_through_its_input_holds_nobody_up_while_it_ends()
 
 #[test]
 fn one_does_not_wait_for_the_probe_of_another_that_was_stopped() {
-    let unknown = || {
-        task("python a.py --epochs 9")
-            .vram_auto()
-            .probe("{} --epochs 1")
-    };
+    let unknown = || task("python a.py --epochs 9").vram_auto().probe("{} --epochs 1");
     let mut lab = Lab::with_gpus(1);
     for run in [1, 2] {
         lab.run(run);

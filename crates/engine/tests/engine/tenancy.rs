@@ -162,11 +162,7 @@ fn those_who_share_it_wait_for_nobodys() {
 fn what_another_run_has_left_is_waited_for() {
     let mut lab = Lab::built(&[24], None, |settings| settings.leases = true);
     lab.run(1);
-    let share = LeasedDevice {
-        share: Milli(500),
-        attempts: 1,
-        ..LeasedDevice::default()
-    };
+    let share = LeasedDevice { share: Milli(500), attempts: 1, ..LeasedDevice::default() };
     lab.other_run(77, 0, &share);
     lab.add(1, [task("a")]);
     lab.left_on(0, 16);
@@ -183,12 +179,8 @@ fn what_another_run_has_left_is_waited_for() {
 fn what_another_run_has_left_is_not_waited_for_for_ever() {
     let mut lab = Lab::built(&[24], None, |settings| settings.leases = true);
     lab.run(1);
-    let whole = LeasedDevice {
-        share: Milli::ONE,
-        attempts: 1,
-        whole: true,
-        ..LeasedDevice::default()
-    };
+    let whole =
+        LeasedDevice { share: Milli::ONE, attempts: 1, whole: true, ..LeasedDevice::default() };
     lab.other_run(77, 0, &whole);
     lab.add(1, [task("a")]);
     lab.left_on(0, 16);

@@ -17,12 +17,7 @@ fn lab(seen: &[(&str, u64)]) -> Lab {
     let seen = seen.iter().map(|(command, minutes)| {
         let command = Command::Line(command.as_bytes().to_vec());
         let took = Duration::from_mins(*minutes);
-        (
-            RunId(1),
-            Arc::new(command),
-            Arc::new(TaskSpec::default()),
-            took,
-        )
+        (RunId(1), Arc::new(command), Arc::new(TaskSpec::default()), took)
     });
     lab.feed(Input::TimeBudget(Box::new(TimeBudget {
         ends: lab.now + HOUR,
@@ -35,12 +30,7 @@ fn lab(seen: &[(&str, u64)]) -> Lab {
 #[test]
 fn what_is_known_not_to_finish_is_left_to_a_later_session() {
     let mut lab = lab(&[("long --x 1", 20)]);
-    let tasks = [
-        task("other"),
-        task("long --x 2"),
-        task("short"),
-        task("long --x 3"),
-    ];
+    let tasks = [task("other"), task("long --x 2"), task("short"), task("long --x 3")];
     lab.add(1, tasks);
     lab.end_input(1);
     assert_eq!(lab.started(), ["1.1#1@"]);
@@ -55,10 +45,9 @@ fn what_is_known_not_to_finish_is_left_to_a_later_session() {
 
 #[test]
 fn a_time_limit_says_how_long_a_task_takes_if_nobody_has_seen_one() {
-    for (seen, started) in [
-        (&[][..], vec!["1.1#1@", "1.3#1@"]),
-        (&[("b", 5)], vec!["1.1#1@", "1.2#1@"]),
-    ] {
+    for (seen, started) in
+        [(&[][..], vec!["1.1#1@", "1.3#1@"]), (&[("b", 5)], vec!["1.1#1@", "1.2#1@"])]
+    {
         let mut lab = lab(seen);
         let limit = Duration::from_mins(30);
         lab.add(1, [task("a"), task("b").timeout(limit), task("c")]);
@@ -106,10 +95,7 @@ fn what_still_runs_at_the_end_is_ended() {
 
 #[test]
 fn whoever_asked_for_an_end_is_known_though_the_time_is_over_too() {
-    let asked = |signal| Input::Stop {
-        run: RunId(1),
-        signal,
-    };
+    let asked = |signal| Input::Stop { run: RunId(1), signal };
     // Ctrl-C, and then the time is over before what runs has finished.
     let mut first = lab(&[]);
     first.add(1, [task("a"), task("b")]);

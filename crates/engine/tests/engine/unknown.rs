@@ -10,11 +10,7 @@ const CUDA: &str = "CUDA out of memory";
 fn lab(kinds: usize) -> Lab {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
-    let kind = |number: usize| {
-        task(&format!("python kind{number}.py"))
-            .vram_auto()
-            .retries(1)
-    };
+    let kind = |number: usize| task(&format!("python kind{number}.py")).vram_auto().retries(1);
     lab.add(1, (1..=kinds).map(|number| kind(number * 11)));
     assert_eq!(lab.running(), ["1.1@0"]);
     lab
@@ -40,11 +36,7 @@ fn the_next_starts_beside_one_whose_memory_rests() {
         assert_eq!(lab.running().len(), number + 1);
     }
     rests(&mut lab, "1.6", 3);
-    assert_eq!(
-        lab.running().len(),
-        6,
-        "a quarter of the GPU has to be free"
-    );
+    assert_eq!(lab.running().len(), 6, "a quarter of the GPU has to be free");
     assert!(lab.why("1.7").contains("6.0 GiB of GPU memory or more"));
     lab.ends("1.1", OK);
     lab.pass(A_LOOK);
@@ -66,10 +58,7 @@ fn one_of_a_kind_that_rests_elsewhere_needs_as_much() {
     rests(&mut lab, "1.1", 10);
     rests(&mut lab, "1.2", 3);
     let why = lab.why("1.3");
-    assert!(
-        why.contains("11.0 GiB of GPU memory or more (2.0 GiB free)"),
-        "{why}"
-    );
+    assert!(why.contains("11.0 GiB of GPU memory or more (2.0 GiB free)"), "{why}");
 }
 
 #[test]
@@ -120,10 +109,7 @@ fn the_last_that_came_is_moved_away_when_another_grows_late() {
     );
     lab.pass(SECOND * 9);
     let why = lab.why("1.2");
-    assert!(
-        why.contains("(0 B free)"),
-        "it has all that is free again: {why}"
-    );
+    assert!(why.contains("(0 B free)"), "it has all that is free again: {why}");
     lab.pass(REST * 3);
     let why = lab.why("1.2");
     assert!(why.contains("(6.3 GiB free)"), "it rests again: {why}");
@@ -154,19 +140,8 @@ fn a_kind_that_grows_late_is_not_believed_as_early_again() {
     rests(&mut lab, "1.1", 3);
     lab.pass(SECOND * 60);
     lab.holds("1.1", 5);
-    lab.add(
-        1,
-        [
-            first(),
-            task("python b.py").vram(20),
-            task("python c.py").vram(16),
-        ],
-    );
-    assert_eq!(
-        lab.running(),
-        ["1.1@0", "1.2@1"],
-        "it is where most is free"
-    );
+    lab.add(1, [first(), task("python b.py").vram(20), task("python c.py").vram(16)]);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@1"], "it is where most is free");
     lab.holds("1.2", 3);
     lab.pass(SECOND * 50);
     assert_eq!(lab.running().len(), 2);
@@ -201,10 +176,7 @@ fn a_kind_that_grew_late_in_an_earlier_run_is_not_believed_as_early_again() {
     let mut lab = Lab::with_gpus(1);
     lab.grew_late("work: python a.py", 5, SECOND * 60);
     lab.run(1);
-    lab.add(
-        1,
-        [task("python a.py"), task("python b.py")].map(NewTask::vram_auto),
-    );
+    lab.add(1, [task("python a.py"), task("python b.py")].map(NewTask::vram_auto));
     rests(&mut lab, "1.1", 3);
     lab.pass(SECOND * 40);
     assert_eq!(lab.running(), ["1.1@0"]);
@@ -254,11 +226,7 @@ fn one_that_had_all_of_the_largest_gpu_and_ran_out_has_failed() {
 fn a_probe_runs_beside_what_is_known() {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
-    let kind = |name: &str| {
-        task(&format!("python {name}.py"))
-            .vram_auto()
-            .probe("{} --epochs 1")
-    };
+    let kind = |name: &str| task(&format!("python {name}.py")).vram_auto().probe("{} --epochs 1");
     lab.add(1, [kind("a"), kind("b"), kind("c")]);
     assert_eq!(lab.started(), ["1.1#0@0"]);
     for (one, next) in [("1.1", "1.2#0@0"), ("1.2", "1.3#0@0")] {
@@ -298,10 +266,7 @@ fn what_a_gpu_grows_by_while_a_task_is_alone_there_is_the_tasks() {
         _ => None,
     });
     let notes: Vec<&str> = notes.collect();
-    assert!(
-        notes[0].contains("no process of its own was seen"),
-        "{notes:?}"
-    );
+    assert!(notes[0].contains("no process of its own was seen"), "{notes:?}");
 }
 
 #[test]
@@ -407,13 +372,7 @@ fn what_somebody_was_moved_away_for_is_not_given_to_it_again() {
     let mut lab = Lab::with_gpus(1);
     lab.learned("work: python b.py", 9);
     lab.run(1);
-    lab.add(
-        1,
-        [
-            task("python a.py").vram_auto(),
-            task("python b.py").vram_auto(),
-        ],
-    );
+    lab.add(1, [task("python a.py").vram_auto(), task("python b.py").vram_auto()]);
     rests(&mut lab, "1.1", 3);
     assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
     lab.holds("1.1", 14);

@@ -10,13 +10,7 @@ fn those_who_wait_for_a_measurement_of_another_run_are_measured_themselves() {
     for run in [1, 2] {
         lab.run(run);
     }
-    lab.add(
-        1,
-        [
-            task("other"),
-            task("python train.py").vram_auto().probe("{}"),
-        ],
-    );
+    lab.add(1, [task("other"), task("python train.py").vram_auto().probe("{}")]);
     lab.add(2, [task("python train.py").vram_auto().probe("{}")]);
     assert_eq!(lab.running(), ["1.1@0"]);
     lab.stop(1, StopSignal::Terminate);

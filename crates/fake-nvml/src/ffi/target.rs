@@ -78,10 +78,7 @@ fn decode(handle: NvmlHandle) -> Option<(u32, Option<u32>)> {
 }
 
 /// The fault of a driver that takes its time.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the sleep is the very fault that is asked for"
-)]
+#[expect(clippy::disallowed_methods, reason = "the sleep is the very fault that is asked for")]
 fn be_slow(milliseconds: u64) {
     if milliseconds > 0 {
         std::thread::sleep(Duration::from_millis(milliseconds));

@@ -32,9 +32,7 @@ pub(super) fn find(sysfs: &Path) -> Vec<Card> {
         let number = name.to_str().and_then(|name| name.strip_prefix("card"));
         number.is_some_and(|number| number.parse::<u32>().is_ok())
     });
-    folders
-        .filter_map(|entry| Card::open(entry.path().join("device")))
-        .collect()
+    folders.filter_map(|entry| Card::open(entry.path().join("device"))).collect()
 }
 
 impl Card {
@@ -43,16 +41,10 @@ impl Card {
             return None;
         }
         let events = text(&folder.join("uevent"))?;
-        let bus_id = events
-            .lines()
-            .find_map(|line| line.strip_prefix("PCI_SLOT_NAME="))?
-            .to_owned();
+        let bus_id =
+            events.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME="))?.to_owned();
         let address = address(&bus_id)?;
-        Some(Self {
-            folder,
-            bus_id,
-            address,
-        })
+        Some(Self { folder, bus_id, address })
     }
 
     /// The device without the readings that change, except memory and health.
@@ -147,10 +139,5 @@ fn address(text: &str) -> Option<Address> {
     let number = |text| u32::from_str_radix(text, 16).ok();
     let (rest, function) = text.split_once('.')?;
     let mut parts = rest.splitn(3, ':').map(number);
-    Some((
-        parts.next()??,
-        parts.next()??,
-        parts.next()??,
-        number(function)?,
-    ))
+    Some((parts.next()??, parts.next()??, parts.next()??, number(function)?))
 }

@@ -22,12 +22,8 @@ impl Kfd {
     pub(super) fn read(sysfs: &Path) -> Self {
         let folder = sysfs.join("class/kfd/kfd");
         let nodes = fs::read_dir(folder.join("topology/nodes"));
-        let ids = nodes
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|node| gpu(&node.path()))
-            .collect();
+        let ids =
+            nodes.into_iter().flatten().flatten().filter_map(|node| gpu(&node.path())).collect();
         Self { folder, ids }
     }
 
@@ -76,11 +72,6 @@ fn gpu(node: &Path) -> Option<(Address, u64)> {
     // Bus, device and function, packed as in PCI.
     let location = property("location_id")?;
     let domain = property("domain").unwrap_or(0);
-    let address = (
-        domain,
-        location >> 8,
-        (location >> 3) & 0x1f,
-        location & 0x7,
-    );
+    let address = (domain, location >> 8, (location >> 3) & 0x1f, location & 0x7);
     Some((address, id))
 }

@@ -22,10 +22,7 @@ impl CardsReader {
             let index = usize::try_from(index).ok()?;
             all.get_mut(index)?.take()
         });
-        Self {
-            cards: cards.collect(),
-            kfd,
-        }
+        Self { cards: cards.collect(), kfd }
     }
 
     /// Their state now.

@@ -56,11 +56,8 @@ mod tests {
     #[test]
     fn limits_are_given_by_the_index_that_the_client_sees() {
         for (memory, limit) in [(9 << 30, "0=9216M"), ((1 << 20) + 1, "0=2M")] {
-            let variables = client_environment(
-                Path::new("/run/mps"),
-                Some(Percent(50)),
-                Some(Bytes(memory)),
-            );
+            let variables =
+                client_environment(Path::new("/run/mps"), Some(Percent(50)), Some(Bytes(memory)));
             assert_eq!(
                 variables,
                 [
@@ -84,8 +81,6 @@ mod tests {
             "RuntimeError: CUDA error: the remote procedural call between the MPS server and \
              the MPS client failed\n"
         ));
-        assert!(!reports_server_failure(
-            "CUDA error: an illegal memory access was encountered"
-        ));
+        assert!(!reports_server_failure("CUDA error: an illegal memory access was encountered"));
     }
 }

@@ -47,12 +47,7 @@ pub struct Daemon {
 
 impl Daemon {
     fn new(config: &GpuConfig, pipes: PathBuf, logs: Option<PathBuf>) -> Self {
-        Self {
-            program: config.mps_control.clone(),
-            pipes,
-            logs,
-            patience: config.mps_patience,
-        }
+        Self { program: config.mps_control.clone(), pipes, logs, patience: config.mps_patience }
     }
 
     /// Our daemon in this folder; it need not be running.
@@ -72,10 +67,7 @@ impl Daemon {
         let daemon = Self::ours(config, folder);
         if daemon.pipes.as_os_str().len() + LONGEST_SOCKET > SOCKET_LIMIT {
             // MPS itself would only say that it cannot find the daemon.
-            return Err(MpsError::PathTooLong {
-                folder: daemon.pipes,
-                limit: SOCKET_LIMIT,
-            });
+            return Err(MpsError::PathTooLong { folder: daemon.pipes, limit: SOCKET_LIMIT });
         }
         make_private(&daemon.pipes)?;
         make_private(&folder.join(LOGS))?;
@@ -129,11 +121,7 @@ impl Daemon {
             });
         }
         let threads = self.say("get_default_active_thread_percentage")?;
-        Ok(DaemonStatus {
-            pid: self.pid(),
-            servers,
-            threads: percent(&threads),
-        })
+        Ok(DaemonStatus { pid: self.pid(), servers, threads: percent(&threads) })
     }
 
     /// Its servers' processes.
@@ -164,9 +152,7 @@ impl Daemon {
     /// end by themselves; then they lose their servers.
     pub fn quit(&self, patience: Duration) -> Result<(), MpsError> {
         if self.ownership() == Ownership::Theirs {
-            return Err(MpsError::NotOurs {
-                pipes: self.pipes.clone(),
-            });
+            return Err(MpsError::NotOurs { pipes: self.pipes.clone() });
         }
         if !self.pipes.exists() {
             return Ok(());
@@ -189,10 +175,7 @@ impl Daemon {
         if has_ended {
             return Ok(());
         }
-        Err(MpsError::StillRunning {
-            pipes: self.pipes.clone(),
-            pid,
-        })
+        Err(MpsError::StillRunning { pipes: self.pipes.clone(), pid })
     }
 
     /// A daemon detaches itself, and may do so before it listens. No event tells when
@@ -227,9 +210,7 @@ impl Daemon {
     fn say_within(&self, command: &str, limit: Duration) -> Result<String, MpsError> {
         let ended = self.run(&[], &[], &format!("{command}\n"), limit)?;
         if ended.output.contains("Cannot find MPS control daemon") {
-            return Err(MpsError::NotRunning {
-                pipes: self.pipes.clone(),
-            });
+            return Err(MpsError::NotRunning { pipes: self.pipes.clone() });
         }
         if ended.status.is_some_and(|status| status != 0) {
             return Err(refused(command, &ended.output));
@@ -244,10 +225,8 @@ impl Daemon {
         input: &str,
         limit: Duration,
     ) -> Result<CommandOutput, MpsError> {
-        let mut all = vec![
-            (PIPE_VARIABLE, self.pipes.as_os_str()),
-            (SERVICE_VARIABLE, OsStr::new(SERVICE)),
-        ];
+        let mut all =
+            vec![(PIPE_VARIABLE, self.pipes.as_os_str()), (SERVICE_VARIABLE, OsStr::new(SERVICE))];
         if let Some(logs) = &self.logs {
             all.push(("CUDA_MPS_LOG_DIRECTORY", logs.as_os_str()));
         }
@@ -283,8 +262,5 @@ fn refused(command: &str, answer: &str) -> MpsError {
         "" => "it gave no answer".to_owned(),
         words => words.to_owned(),
     };
-    MpsError::Refused {
-        command: command.to_owned(),
-        answer,
-    }
+    MpsError::Refused { command: command.to_owned(), answer }
 }

@@ -106,11 +106,7 @@ impl SharedDaemon {
             // The one that was started by hand is gone, for example after a reboot.
             folder.set_kept(false)?;
         }
-        Ok(Self {
-            daemon: Daemon::start(config, folder.path(), uuid)?,
-            folder,
-            lock,
-        })
+        Ok(Self { daemon: Daemon::start(config, folder.path(), uuid)?, folder, lock })
     }
 
     /// The daemon itself.
@@ -151,12 +147,7 @@ mod tests {
             format!("MIG-GPU-{gpu}/2/0"),
         ];
         let short = names.map(|name| short_name(&name));
-        let expected = [
-            "GPU-8f2c1a9d",
-            "MIG-8f2c1a9d",
-            "8f2c1a9d-1-0",
-            "8f2c1a9d-2-0",
-        ];
+        let expected = ["GPU-8f2c1a9d", "MIG-8f2c1a9d", "8f2c1a9d-1-0", "8f2c1a9d-2-0"];
         assert_eq!(short, expected);
     }
 

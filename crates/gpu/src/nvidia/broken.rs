@@ -21,10 +21,7 @@ pub(super) fn broken(error: &NvmlError) -> BrokenDriver {
         ),
         other => (other.to_string(), None),
     };
-    BrokenDriver {
-        reason,
-        hint: hint.map(str::to_owned),
-    }
+    BrokenDriver { reason, hint: hint.map(str::to_owned) }
 }
 
 /// Why a device cannot even be found.

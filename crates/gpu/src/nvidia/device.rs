@@ -56,11 +56,7 @@ impl HealthTracker {
 
 impl<'a> DeviceReader<'a> {
     pub(super) fn new(driver: &'a Nvidia, detail: Detail) -> Self {
-        Self {
-            driver,
-            lookup: ProcessLookup::default(),
-            detail,
-        }
+        Self { driver, lookup: ProcessLookup::default(), detail }
     }
 
     /// The device with this index, whatever state it is in.
@@ -76,9 +72,7 @@ impl<'a> DeviceReader<'a> {
         let mut tracker = HealthTracker { health: Health::Ok };
         device.uuid = tracker.read(|| handle.uuid());
         device.name = tracker.read(|| handle.name());
-        device.pci_bus_id = tracker
-            .read(|| handle.pci_info())
-            .map(|pci| bus_id(&pci.bus_id));
+        device.pci_bus_id = tracker.read(|| handle.pci_info()).map(|pci| bus_id(&pci.bus_id));
         device.minor = tracker.read(|| handle.minor_number());
         // Every device has this reading: without it, there is no device.
         device.memory = tracker.read(|| memory(self.driver, &handle));
@@ -89,9 +83,8 @@ impl<'a> DeviceReader<'a> {
             .unwrap_or_default();
         device.mig = self.instances(&mut tracker, &handle);
         if self.detail == Detail::Everything {
-            device.utilisation = tracker
-                .read(|| handle.utilization_rates())
-                .map(|rates| percent(rates.gpu));
+            device.utilisation =
+                tracker.read(|| handle.utilization_rates()).map(|rates| percent(rates.gpu));
             device.temperature = tracker
                 .read(|| handle.temperature(TemperatureSensor::Gpu))
                 .and_then(|degrees| i32::try_from(degrees).ok())
@@ -223,11 +216,7 @@ pub(super) fn memory(driver: &Nvidia, device: &NvmlDevice) -> Result<DeviceMemor
 
 fn memory_v1(driver: &Nvidia, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {
     let call = nvml_sym(driver.nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
-    let mut info = nvmlMemory_t {
-        total: 0,
-        free: 0,
-        used: 0,
-    };
+    let mut info = nvmlMemory_t { total: 0, free: 0, used: 0 };
     // SAFETY: the handle comes from this NVML and does not outlive it, and `info` is
     // what the call fills in.
     nvml_try(unsafe { call(device.handle(), &raw mut info) })?;

@@ -21,12 +21,7 @@ impl<'nvml> MemberReader<'nvml> {
     /// Does not call the driver yet.
     pub(crate) fn new(driver: &'nvml Nvidia, index: u32, member: &UnitMember) -> Self {
         let instance = member.uuid.clone().filter(|uuid| uuid.starts_with("MIG-"));
-        Self {
-            driver,
-            index,
-            instance,
-            handle: None,
-        }
+        Self { driver, index, instance, handle: None }
     }
 
     /// Its state now.
@@ -41,15 +36,9 @@ impl<'nvml> MemberReader<'nvml> {
         let mut tracker = HealthTracker { health: Health::Ok };
         let memory = tracker.read(|| memory(self.driver, handle));
         let processes = holders(&mut tracker, handle);
-        let utilisation = tracker
-            .read(|| handle.utilization_rates())
-            .map(|rates| percent(rates.gpu));
-        DeviceReading {
-            memory,
-            processes,
-            utilisation,
-            health: tracker.health,
-        }
+        let utilisation =
+            tracker.read(|| handle.utilization_rates()).map(|rates| percent(rates.gpu));
+        DeviceReading { memory, processes, utilisation, health: tracker.health }
     }
 
     fn find(&self) -> Result<NvmlDevice<'nvml>, NvmlError> {

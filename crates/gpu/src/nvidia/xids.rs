@@ -31,11 +31,7 @@ pub(crate) fn watch_xids(driver: &Nvidia, devices: Vec<(u32, usize)>, queue: &Sa
             device.units.push(unit);
         } else if let Ok(handle) = driver.nvml.device_by_index(index) {
             let units = vec![unit];
-            watched.push(WatchedDevice {
-                index,
-                handle,
-                units,
-            });
+            watched.push(WatchedDevice { index, handle, units });
         }
     }
     while let Some(set) = register(driver, &mut watched) {

@@ -56,11 +56,6 @@ pub struct ProcessMemory {
 impl DeviceReading {
     /// A device that does not work.
     pub(crate) fn lost(reason: String) -> Self {
-        Self {
-            memory: None,
-            processes: None,
-            utilisation: None,
-            health: Health::Lost(reason),
-        }
+        Self { memory: None, processes: None, utilisation: None, health: Health::Lost(reason) }
     }
 }

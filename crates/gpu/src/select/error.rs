@@ -99,10 +99,7 @@ pub enum SelectError {
 impl SelectError {
     /// Whether there is simply no GPU to use, and nothing is broken or named wrong.
     pub fn is_absence(&self) -> bool {
-        matches!(
-            self,
-            Self::NoGpus { broken: None } | Self::NoDevices | Self::EmptyList { .. }
-        )
+        matches!(self, Self::NoGpus { broken: None } | Self::NoDevices | Self::EmptyList { .. })
     }
 }
 

@@ -48,16 +48,13 @@ pub(super) fn find<'a>(devices: &'a [Device], id: &str) -> Result<FoundDevice<'a
     } else {
         None
     };
-    let device = device.ok_or_else(|| SelectError::Unknown {
-        id: id.to_owned(),
-        known: names(devices),
-    })?;
+    let device =
+        device.ok_or_else(|| SelectError::Unknown { id: id.to_owned(), known: names(devices) })?;
     match &device.health {
         Health::Ok => Ok(FoundDevice { device, instance }),
-        Health::Lost(reason) => Err(SelectError::Lost {
-            id: id.to_owned(),
-            reason: reason.clone(),
-        }),
+        Health::Lost(reason) => {
+            Err(SelectError::Lost { id: id.to_owned(), reason: reason.clone() })
+        }
     }
 }
 

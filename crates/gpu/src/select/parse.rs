@@ -18,9 +18,7 @@ impl Selection {
         let mut groups = Vec::new();
         for value in values {
             let value = value.as_ref();
-            let empty = || SelectError::EmptyId {
-                text: value.to_owned(),
-            };
+            let empty = || SelectError::EmptyId { text: value.to_owned() };
             let mut words = value.split_whitespace().peekable();
             words.peek().ok_or_else(empty)?;
             for unit in words.flat_map(|word| word.split(',')) {
@@ -52,15 +50,11 @@ impl Selection {
         for (word, selection) in [("all", Self::All), ("none", Self::None)] {
             if groups.iter().flatten().any(|id| id == word) {
                 let alone = groups.len() == 1 && groups[0].len() == 1;
-                return alone
-                    .then_some(selection)
-                    .ok_or(SelectError::NotAlone { word });
+                return alone.then_some(selection).ok_or(SelectError::NotAlone { word });
             }
         }
         if groups.is_empty() {
-            return Err(SelectError::EmptyId {
-                text: String::new(),
-            });
+            return Err(SelectError::EmptyId { text: String::new() });
         }
         Ok(Self::Groups(groups))
     }
@@ -115,10 +109,7 @@ mod tests {
         assert_eq!(groups(&["0,1+2"]), ["0", "1&2"]);
         assert_eq!(groups(&["0-2,5"]), ["0", "1", "2", "5"]);
         assert_eq!(groups(&["GPU-1-2"]), ["GPU-1-2"]);
-        assert_eq!(
-            groups(&["GPU-5c2", "MIG-7,x:y"]),
-            ["GPU-5c2", "MIG-7", "x:y"]
-        );
+        assert_eq!(groups(&["GPU-5c2", "MIG-7,x:y"]), ["GPU-5c2", "MIG-7", "x:y"]);
     }
 
     #[test]
@@ -127,10 +118,7 @@ mod tests {
         assert_eq!(Selection::parse(&["none"]), Ok(Selection::None));
         for values in [["all,0"], ["0+all"], ["none,all"], ["all,all"]] {
             let error = Selection::parse(&values);
-            assert!(
-                matches!(error, Err(SelectError::NotAlone { .. })),
-                "{values:?} is {error:?}"
-            );
+            assert!(matches!(error, Err(SelectError::NotAlone { .. })), "{values:?} is {error:?}");
         }
     }
 
@@ -138,41 +126,19 @@ mod tests {
     fn nothing_is_no_id() {
         for value in ["", " ", ",", "0,", "0,,1", "+", "0+", "+1", "0 ,1"] {
             let error = Selection::parse(&[value]);
-            assert!(
-                matches!(error, Err(SelectError::EmptyId { .. })),
-                "{value:?} is {error:?}"
-            );
+            assert!(matches!(error, Err(SelectError::EmptyId { .. })), "{value:?} is {error:?}");
         }
         assert!(Selection::parse::<&str>(&[]).is_err());
         assert_eq!(groups(&["MIG-GPU-5c2/1/0"]), ["MIG-GPU-5c2/1/0"]);
-        for value in [
-            "-1",
-            "3-0",
-            "0-9999",
-            "0-99999999999",
-            "0-1+2",
-            "commands.txt",
-            "dir/jobs",
-        ] {
+        for value in ["-1", "3-0", "0-9999", "0-99999999999", "0-1+2", "commands.txt", "dir/jobs"] {
             let error = Selection::parse(&[value]);
-            assert!(
-                matches!(error, Err(SelectError::NotAnId { .. })),
-                "{value:?} is {error:?}"
-            );
+            assert!(matches!(error, Err(SelectError::NotAnId { .. })), "{value:?} is {error:?}");
         }
     }
 
     #[test]
     fn a_file_is_never_taken_for_gpus() {
-        for word in [
-            "all",
-            "none",
-            "0",
-            "0,1,2",
-            "0+1,2+3",
-            "GPU-5c2a-1",
-            "MIG-1,7",
-        ] {
+        for word in ["all", "none", "0", "0,1,2", "0+1,2+3", "GPU-5c2a-1", "MIG-1,7"] {
             assert!(looks_like_gpu_list(word), "{word}");
         }
         for word in [

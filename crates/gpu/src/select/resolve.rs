@@ -30,9 +30,7 @@ pub fn resolve(
             Some(visible) => listed(visible, inventory),
             None => units(&everything(inventory)?, inventory),
         },
-        Selection::None => Err(SelectError::Nothing {
-            reason: "--gpus none".to_owned(),
-        }),
+        Selection::None => Err(SelectError::Nothing { reason: "--gpus none".to_owned() }),
     }
 }
 
@@ -44,10 +42,7 @@ struct ChosenId {
 
 impl ChosenId {
     fn plain(id: &str) -> Self {
-        Self {
-            id: id.to_owned(),
-            visible: id.to_owned(),
-        }
+        Self { id: id.to_owned(), visible: id.to_owned() }
     }
 }
 
@@ -65,10 +60,8 @@ fn listed(visible: VisibleDevices<'_>, inventory: &Inventory) -> Result<Vec<Unit
         return Err(SelectError::EmptyList { variable, list });
     };
     let rest = ids.take_while(|id| is_known(id));
-    let groups: Vec<_> = std::iter::once(first)
-        .chain(rest)
-        .map(|id| vec![ChosenId::plain(id)])
-        .collect();
+    let groups: Vec<_> =
+        std::iter::once(first).chain(rest).map(|id| vec![ChosenId::plain(id)]).collect();
     units(&groups, inventory).map_err(|error| SelectError::WrongList {
         variable,
         list,

@@ -42,10 +42,7 @@ pub fn visibility(vendor: Option<Vendor>, units: &[&Unit]) -> Vec<(&'static str,
         Some(Vendor::Amd) => {
             let count: usize = units.iter().map(|unit| unit.members.len()).sum();
             let ordinals: Vec<String> = (0..count).map(|ordinal| ordinal.to_string()).collect();
-            vec![
-                ("ROCR_VISIBLE_DEVICES", ids),
-                ("HIP_VISIBLE_DEVICES", ordinals.join(",")),
-            ]
+            vec![("ROCR_VISIBLE_DEVICES", ids), ("HIP_VISIBLE_DEVICES", ordinals.join(","))]
         }
     }
 }

@@ -95,10 +95,7 @@ fn a_card_whose_memory_cannot_be_read_is_lost() {
     let machine = Machine::with(0);
     card(&machine, 0, 0x03);
     card(&machine, 1, 0x43);
-    let used = machine
-        .config()
-        .sysfs
-        .join("class/drm/card0/device/mem_info_vram_used");
+    let used = machine.config().sysfs.join("class/drm/card0/device/mem_info_vram_used");
     // A folder in a file's place fails to be read, as a dead card's file does.
     fs_err::remove_file(&used).unwrap();
     fs_err::create_dir(&used).unwrap();
@@ -121,9 +118,7 @@ fn cards_of_others_are_left_out() {
 fn a_useless_nvidia_library_does_not_hide_amds_devices() {
     let machine = Machine::with(0);
     card(&machine, 0, 0x03);
-    machine
-        .state
-        .change_driver(|driver| driver.init = Some(Code::DriverNotLoaded));
+    machine.state.change_driver(|driver| driver.init = Some(Code::DriverNotLoaded));
     assert_eq!(machine.driver().vendor(), Some(Vendor::Amd));
 }
 
@@ -138,10 +133,7 @@ fn nvidias_devices_count_where_there_are_both() {
 fn sparse_files_are_missing_readings_and_no_more() {
     let machine = Machine::with(0);
     machine.sysfs("class/drm/card0/device/vendor", "0x1002\n");
-    machine.sysfs(
-        "class/drm/card0/device/uevent",
-        "PCI_SLOT_NAME=0000:03:00.0\n",
-    );
+    machine.sysfs("class/drm/card0/device/uevent", "PCI_SLOT_NAME=0000:03:00.0\n");
     machine.sysfs("class/drm/card0/device/gpu_busy_percent", "lots\n");
     let device = &machine.devices()[0];
     assert_eq!(device.uuid, None);

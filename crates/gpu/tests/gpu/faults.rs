@@ -12,9 +12,7 @@ use crate::machine::Machine;
 fn a_lost_gpu_does_not_hide_the_others() {
     for lost in [Lost::Entirely, Lost::Readings] {
         let machine = Machine::with(3);
-        machine
-            .state
-            .change(1, |device| device.faults.lost = Some(lost));
+        machine.state.change(1, |device| device.faults.lost = Some(lost));
         let devices = machine.devices();
         assert_eq!(devices.len(), 3, "{lost:?}");
         assert!(devices[0].is_healthy() && devices[2].is_healthy());
@@ -50,9 +48,7 @@ fn an_old_driver_is_read_the_old_way() {
     let machine = Machine::with(1);
     machine.state.driver(&FakeDriver::old());
     let uuid = FakeDevice::new(0).uuid;
-    machine
-        .state
-        .process(&uuid, &FakeProcess::pretended(3_999_999, 1 << 30));
+    machine.state.process(&uuid, &FakeProcess::pretended(3_999_999, 1 << 30));
     let device = &machine.devices()[0];
     let memory = device.memory.unwrap();
     assert_eq!(memory.total, Bytes(24 << 30));
@@ -76,12 +72,9 @@ fn a_device_without_the_second_memory_call_is_read_by_the_first() {
 fn a_process_list_that_grows_meanwhile_is_read_again() {
     let machine = Machine::with(1);
     let uuid = FakeDevice::new(0).uuid;
-    machine
-        .state
-        .process(&uuid, &FakeProcess::pretended(3_999_999, 1 << 20))
-        .change(0, |device| {
-            device.faults.growth = Some(Growth { by: 40, times: 2 });
-        });
+    machine.state.process(&uuid, &FakeProcess::pretended(3_999_999, 1 << 20)).change(0, |device| {
+        device.faults.growth = Some(Growth { by: 40, times: 2 });
+    });
     let processes = machine.devices()[0].processes.clone();
     assert_eq!(processes.unwrap().len(), 81);
 }
@@ -90,13 +83,10 @@ fn a_process_list_that_grows_meanwhile_is_read_again() {
 fn a_process_list_that_never_stops_growing_is_given_up() {
     let machine = Machine::with(1);
     let uuid = FakeDevice::new(0).uuid;
-    machine
-        .state
-        .process(&uuid, &FakeProcess::pretended(3_999_999, 1 << 20))
-        .change(0, |device| {
-            let times = u32::MAX;
-            device.faults.growth = Some(Growth { by: 6, times });
-        });
+    machine.state.process(&uuid, &FakeProcess::pretended(3_999_999, 1 << 20)).change(0, |device| {
+        let times = u32::MAX;
+        device.faults.growth = Some(Growth { by: 6, times });
+    });
     let device = &machine.devices()[0];
     assert_eq!(device.processes, None);
     assert!(device.is_healthy());
@@ -106,10 +96,9 @@ fn a_process_list_that_never_stops_growing_is_given_up() {
 fn processes_that_we_may_not_see_are_unknown_and_not_none() {
     let machine = Machine::with(1);
     machine.state.change_driver(|driver| {
-        for call in [
-            "nvmlDeviceGetComputeRunningProcesses_v3",
-            "nvmlDeviceGetGraphicsRunningProcesses_v3",
-        ] {
+        for call in
+            ["nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3"]
+        {
             driver.fail.insert(call.to_owned(), Code::NoPermission);
         }
     });
@@ -151,9 +140,7 @@ fn a_driver_that_does_not_start_is_broken_and_says_why() {
         (Code::NoPermission, "this user may not"),
         (Code::Unknown, "internal driver error"),
     ] {
-        machine
-            .state
-            .change_driver(|driver| driver.init = Some(code));
+        machine.state.change_driver(|driver| driver.init = Some(code));
         let driver = machine.driver();
         assert!(matches!(driver, Driver::Broken(_)), "{driver:?}");
         assert_eq!(driver.vendor(), Some(Vendor::Nvidia));
@@ -177,10 +164,8 @@ fn a_driver_that_cannot_count_is_broken() {
 #[test]
 fn a_library_that_was_named_and_is_not_there_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let config = GpuConfig {
-        nvml_library: Some(folder.path().join("libnone.so")),
-        ..GpuConfig::default()
-    };
+    let config =
+        GpuConfig { nvml_library: Some(folder.path().join("libnone.so")), ..GpuConfig::default() };
     let error = Driver::detect(&config).unwrap_err();
     assert!(matches!(error, GpuError::Library { .. }));
     let text = error.to_string();
@@ -190,10 +175,7 @@ fn a_library_that_was_named_and_is_not_there_is_an_error() {
 
 #[test]
 fn a_library_that_is_not_nvml_is_an_error() {
-    let config = GpuConfig {
-        nvml_library: Some("libc.so.6".into()),
-        ..GpuConfig::default()
-    };
+    let config = GpuConfig { nvml_library: Some("libc.so.6".into()), ..GpuConfig::default() };
     let error = Driver::detect(&config).unwrap_err();
     assert!(matches!(error, GpuError::Library { .. }), "{error}");
 }

@@ -21,11 +21,7 @@ impl Machine {
         for device in devices {
             state.device(device);
         }
-        Self {
-            _turn: state.activate(),
-            folder,
-            state,
-        }
+        Self { _turn: state.activate(), folder, state }
     }
 
     /// A machine with so many ordinary GPUs of NVIDIA's.

@@ -67,10 +67,7 @@ fn scripted(machine: &Machine, text: &str) -> Daemon {
 }
 
 fn daemon_by(config: &GpuConfig, machine: &Machine, text: &str) -> Daemon {
-    let config = GpuConfig {
-        mps_control: script(machine, text),
-        ..config.clone()
-    };
+    let config = GpuConfig { mps_control: script(machine, text), ..config.clone() };
     let folder = machine.folder().join("mps");
     fs_err::create_dir_all(folder.join("pipe")).unwrap();
     Daemon::ours(&config, &folder)
@@ -96,10 +93,7 @@ fn a_daemon_is_started_and_stopped() {
     assert_eq!(status.threads, Some(Percent(100)));
     let pid = status.pid.unwrap();
     assert!(is_alive(pid));
-    let mode = fs_err::metadata(daemon.pipes())
-        .unwrap()
-        .permissions()
-        .mode();
+    let mode = fs_err::metadata(daemon.pipes()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 
     daemon.quit(SOON).unwrap();
@@ -132,13 +126,8 @@ fn a_client_appears_with_its_server_and_can_be_terminated() {
     // Both are on the one GPU that the daemon was started for.
     let devices = machine.devices();
     assert_eq!(devices[0].processes, Some(vec![]));
-    let mut on_it: Vec<u32> = devices[1]
-        .processes
-        .as_ref()
-        .unwrap()
-        .iter()
-        .map(|process| process.pid)
-        .collect();
+    let mut on_it: Vec<u32> =
+        devices[1].processes.as_ref().unwrap().iter().map(|process| process.pid).collect();
     on_it.sort_unstable();
     let mut wanted = vec![server.pid, child.id()];
     wanted.sort_unstable();
@@ -267,9 +256,7 @@ fn clients_that_do_not_end_hold_up_the_end_for_a_while_only() {
     let (child, _writer) = client(&machine, &daemon, &["--peak", "1G"]);
     daemon.quit(Duration::ZERO).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(reports_server_failure(&String::from_utf8_lossy(
-        &output.stderr
-    )));
+    assert!(reports_server_failure(&String::from_utf8_lossy(&output.stderr)));
 }
 
 #[test]
@@ -277,10 +264,7 @@ fn somebody_elses_daemon_is_used_and_not_stopped() {
     let machine = Machine::with(2);
     assert_eq!(Daemon::theirs(&config(&machine)), None);
     let other = started(&machine);
-    let config = GpuConfig {
-        mps_pipes: other.pipes().to_owned(),
-        ..config(&machine)
-    };
+    let config = GpuConfig { mps_pipes: other.pipes().to_owned(), ..config(&machine) };
     let theirs = Daemon::theirs(&config).unwrap();
     assert_eq!(theirs.ownership(), Ownership::Theirs);
     assert_eq!(theirs.pipes(), other.pipes());
@@ -296,10 +280,7 @@ fn somebody_elses_daemon_is_used_and_not_stopped() {
 #[test]
 fn a_machine_without_mps_says_what_is_missing() {
     let machine = Machine::with(1);
-    let config = GpuConfig {
-        mps_control: machine.folder().join("nothing"),
-        ..config(&machine)
-    };
+    let config = GpuConfig { mps_control: machine.folder().join("nothing"), ..config(&machine) };
     let folder = machine.folder().join("mps");
     let error = Daemon::start(&config, &folder, "GPU-1").unwrap_err();
     assert!(matches!(error, MpsError::NotInstalled { .. }), "{error}");
@@ -322,15 +303,8 @@ fn a_command_that_hangs_is_given_up_and_ended() {
     let mode = rustix::fs::Mode::RWXU;
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let note = machine.folder().join("pid");
-    let text = format!(
-        "echo $$ > {}\nread line < {}",
-        note.display(),
-        fifo.display()
-    );
-    let impatient = GpuConfig {
-        mps_patience: Duration::from_millis(300),
-        ..config(&machine)
-    };
+    let text = format!("echo $$ > {}\nread line < {}", note.display(), fifo.display());
+    let impatient = GpuConfig { mps_patience: Duration::from_millis(300), ..config(&machine) };
     let daemon = daemon_by(&impatient, &machine, &text);
     // Until it has come so far that it hangs.
     let pid = loop {
@@ -367,10 +341,7 @@ fn a_daemon_that_does_not_start_says_why() {
     let machine = Machine::with(1);
     let daemon = "if [ \"$1\" = -d ]; then echo 'no GPU here'; exit 1; fi\n\
                   echo 'Cannot find MPS control daemon process'; exit 1";
-    let config = GpuConfig {
-        mps_control: script(&machine, daemon),
-        ..config(&machine)
-    };
+    let config = GpuConfig { mps_control: script(&machine, daemon), ..config(&machine) };
     let error = Daemon::start(&config, &machine.folder().join("mps"), "GPU-1").unwrap_err();
     assert!(error.to_string().contains("no GPU here"), "{error}");
 }

@@ -21,9 +21,7 @@ fn every_reading_of_a_device_is_told() {
         ..FakeDevice::new(0)
     };
     let machine = Machine::new(std::slice::from_ref(&fake));
-    machine
-        .state
-        .process(&fake.uuid, &FakeProcess::pretended(3_999_999, 6 << 30));
+    machine.state.process(&fake.uuid, &FakeProcess::pretended(3_999_999, 6 << 30));
 
     let driver = machine.driver();
     assert_eq!(driver.vendor(), Some(Vendor::Nvidia));
@@ -66,24 +64,13 @@ fn every_reading_of_a_device_is_told() {
 fn processes_have_their_user_and_command() {
     let machine = Machine::with(1);
     let uuid = FakeDevice::new(0).uuid;
-    let mut child = Command::new("cat")
-        .arg("-")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        Command::new("cat").arg("-").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // A process has no command line until the kernel has loaded its program.
     let mut answer = [0];
     child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-    child
-        .stdout
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut answer)
-        .unwrap();
-    machine
-        .state
-        .process(&uuid, &FakeProcess::real(child.id(), 1 << 20));
+    child.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
+    machine.state.process(&uuid, &FakeProcess::real(child.id(), 1 << 20));
 
     let on_it = machine.devices()[0].processes.clone().unwrap();
     assert_eq!(on_it.len(), 1);
@@ -103,10 +90,7 @@ fn processes_have_their_user_and_command() {
 fn a_process_in_both_lists_is_told_once() {
     let machine = Machine::with(1);
     let uuid = FakeDevice::new(0).uuid;
-    let process = |pid, kind| FakeProcess {
-        kind,
-        ..FakeProcess::pretended(pid, 1 << 30)
-    };
+    let process = |pid, kind| FakeProcess { kind, ..FakeProcess::pretended(pid, 1 << 30) };
     machine
         .state
         .process(&uuid, &process(3_999_997, ProcessKind::Graphics))
@@ -164,18 +148,10 @@ fn a_divided_device_has_its_instances() {
         ..FakeMig::new(0, 2)
     };
     let machine = Machine::new(&[
-        FakeDevice {
-            mig: Mig::Enabled(vec![first.clone(), second.clone()]),
-            ..FakeDevice::new(0)
-        },
-        FakeDevice {
-            mig: Mig::Disabled,
-            ..FakeDevice::new(1)
-        },
+        FakeDevice { mig: Mig::Enabled(vec![first.clone(), second.clone()]), ..FakeDevice::new(0) },
+        FakeDevice { mig: Mig::Disabled, ..FakeDevice::new(1) },
     ]);
-    machine
-        .state
-        .process(&second.uuid, &FakeProcess::pretended(3_999_999, 4 << 30));
+    machine.state.process(&second.uuid, &FakeProcess::pretended(3_999_999, 4 << 30));
 
     let devices = machine.devices();
     let instances = devices[0].instances();
@@ -212,18 +188,13 @@ fn a_change_is_seen_by_a_driver_that_is_already_loaded() {
     let machine = Machine::with(1);
     let driver = machine.driver();
     assert_eq!(driver.devices().unwrap()[0].utilisation, Some(Percent(0)));
-    machine
-        .state
-        .change(0, |device| device.utilisation = Some(80));
+    machine.state.change(0, |device| device.utilisation = Some(80));
     assert_eq!(driver.devices().unwrap()[0].utilisation, Some(Percent(80)));
     assert!(matches!(driver, Driver::Nvidia(_)));
 }
 
 #[test]
 fn a_device_that_could_be_divided_but_is_not_is_whole() {
-    let machine = Machine::new(&[FakeDevice {
-        mig: Mig::Disabled,
-        ..FakeDevice::new(0)
-    }]);
+    let machine = Machine::new(&[FakeDevice { mig: Mig::Disabled, ..FakeDevice::new(0) }]);
     assert_eq!(machine.devices()[0].mig, None);
 }

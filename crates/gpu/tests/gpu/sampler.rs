@@ -19,10 +19,7 @@ use crate::machine::Machine;
 const GIB: u64 = 1 << 30;
 
 /// Longer than any test should take.
-const LONG: Timespec = Timespec {
-    tv_sec: 60,
-    tv_nsec: 0,
-};
+const LONG: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// A sampler, and its reports that no test has looked at yet.
 struct TestSampler {
@@ -98,10 +95,7 @@ impl Deref for TestSampler {
 #[test]
 fn a_sample_tells_what_changes_of_every_member() {
     let machine = Machine::with(3);
-    let process = FakeProcess {
-        utilisation: 40,
-        ..FakeProcess::pretended(4_999_999, 6 * GIB)
-    };
+    let process = FakeProcess { utilisation: 40, ..FakeProcess::pretended(4_999_999, 6 * GIB) };
     machine.state.process(&FakeDevice::new(2).uuid, &process);
     let sampler = TestSampler::start(&machine, "0,1+2");
     let before = Instant::now();
@@ -119,10 +113,7 @@ fn a_sample_tells_what_changes_of_every_member() {
     assert_eq!(memory.used, Bytes(6 * GIB));
     assert_eq!(memory.reserved, Bytes(GIB / 2));
     assert_eq!(memory.free, Bytes(18 * GIB - GIB / 2));
-    let held = ProcessMemory {
-        pid: 4_999_999,
-        memory: Some(Bytes(6 * GIB)),
-    };
+    let held = ProcessMemory { pid: 4_999_999, memory: Some(Bytes(6 * GIB)) };
     assert_eq!(busy.processes, Some(vec![held]));
     assert_eq!(busy.utilisation, Some(Percent(40)));
     assert_eq!(busy.health, Health::Ok);
@@ -163,14 +154,9 @@ fn memory_that_lingers_is_shown_until_it_is_released() {
 #[test]
 fn a_mig_instance_is_a_unit_of_its_own() {
     let parts = vec![FakeMig::new(0, 0), FakeMig::new(0, 2)];
-    let divided = FakeDevice {
-        mig: Mig::Enabled(parts.clone()),
-        ..FakeDevice::new(0)
-    };
+    let divided = FakeDevice { mig: Mig::Enabled(parts.clone()), ..FakeDevice::new(0) };
     let machine = Machine::new(&[divided]);
-    machine
-        .state
-        .process(&parts[1].uuid, &FakeProcess::pretended(4_999_999, GIB));
+    machine.state.process(&parts[1].uuid, &FakeProcess::pretended(4_999_999, GIB));
     let sampler = TestSampler::start(&machine, "all");
     assert_eq!(sampler.sample_one(0).memory.unwrap().used, Bytes(0));
     let reading = sampler.sample_one(1);
@@ -189,10 +175,7 @@ fn a_mig_instance_is_a_unit_of_its_own() {
 #[test]
 fn programs_behind_an_mps_server_are_counted() {
     let machine = Machine::with(1);
-    let process = FakeProcess {
-        kind: ProcessKind::Mps,
-        ..FakeProcess::pretended(4_999_999, GIB)
-    };
+    let process = FakeProcess { kind: ProcessKind::Mps, ..FakeProcess::pretended(4_999_999, GIB) };
     machine.state.process(&FakeDevice::new(0).uuid, &process);
     let sampler = TestSampler::start(&machine, "0");
     assert_eq!(sampler.sample_one(0).processes.unwrap()[0].pid, 4_999_999);
@@ -298,10 +281,8 @@ fn xids_arrive_without_being_asked_for() {
 #[test]
 fn devices_without_events_do_not_cost_the_others_theirs() {
     let machine = Machine::with(3);
-    for (index, call) in [
-        (0, "nvmlDeviceGetSupportedEventTypes"),
-        (1, "nvmlDeviceRegisterEvents"),
-    ] {
+    for (index, call) in [(0, "nvmlDeviceGetSupportedEventTypes"), (1, "nvmlDeviceRegisterEvents")]
+    {
         machine.state.change(index, |device| {
             let fail = &mut device.faults.fail;
             fail.insert(call.to_owned(), Code::NotSupported);
@@ -327,9 +308,7 @@ fn leave_out_the_one_that_goes(machine: &Machine) {
     // Once one has come, others are waited for.
     machine.state.xid(0, 31);
     assert_eq!(sampler.xid(), (0, Xid(31)));
-    machine
-        .state
-        .change(0, |device| device.faults.lost = Some(Lost::Entirely));
+    machine.state.change(0, |device| device.faults.lost = Some(Lost::Entirely));
     // The driver cannot even say whose event it was.
     machine.state.xid(0, 79);
     let health = sampler.sample(0).members.remove(0).health;
@@ -394,19 +373,13 @@ fn amds_cards_are_sampled_through_sysfs() {
     card("mem_info_vram_used", "400\n");
     card("gpu_busy_percent", "55\n");
     machine.sysfs("class/kfd/kfd/topology/nodes/1/gpu_id", "77\n");
-    machine.sysfs(
-        "class/kfd/kfd/topology/nodes/1/properties",
-        "location_id 768\ndomain 0\n",
-    );
+    machine.sysfs("class/kfd/kfd/topology/nodes/1/properties", "location_id 768\ndomain 0\n");
     machine.sysfs("class/kfd/kfd/proc/4999999/vram_77", "300\n");
     let sampler = TestSampler::start(&machine, "0");
     let reading = sampler.sample_one(0);
     assert_eq!(reading.memory.unwrap().free, Bytes(600));
     assert_eq!(reading.utilisation, Some(Percent(55)));
-    let held = ProcessMemory {
-        pid: 4_999_999,
-        memory: Some(Bytes(300)),
-    };
+    let held = ProcessMemory { pid: 4_999_999, memory: Some(Bytes(300)) };
     assert_eq!(reading.processes, Some(vec![held]));
     card("mem_info_vram_used", "900\n");
     assert_eq!(sampler.sample_one(0).memory.unwrap().used, Bytes(900));

@@ -72,9 +72,7 @@ fn without_a_driver_every_id_is_taken_at_its_word() {
 #[test]
 fn with_a_broken_driver_every_id_is_taken_at_its_word() {
     let machine = Machine::with(1);
-    machine
-        .state
-        .change_driver(|driver| driver.init = Some(Code::LibRmVersionMismatch));
+    machine.state.change_driver(|driver| driver.init = Some(Code::LibRmVersionMismatch));
     assert_eq!(told(&["7"], &machine.inventory(), None).unwrap(), ["7"]);
 }
 
@@ -84,10 +82,7 @@ fn an_id_that_the_driver_does_not_know_is_an_error_that_lists_the_known_ones() {
     for id in ["2", "GPU-ffff", "MIG-1", "gpu0"] {
         let error = told(&["0", id], &machine.inventory(), None).unwrap_err();
         let text = error.to_string();
-        let wanted = format!(
-            "there is no GPU `{id}`\nhint: known GPUs: 0 ({}) and 1",
-            uuid(0)
-        );
+        let wanted = format!("there is no GPU `{id}`\nhint: known GPUs: 0 ({}) and 1", uuid(0));
         assert!(text.starts_with(&wanted), "{text}");
     }
 }
@@ -109,14 +104,9 @@ fn a_device_named_twice_is_an_error_however_it_is_named() {
     let machine = Machine::with(3);
     let inventory = machine.inventory();
     let (whole, short) = (uuid(1), "GPU-00000001");
-    for values in [
-        ["1", "1"],
-        ["1", "01"],
-        ["1", &whole],
-        [short, &whole],
-        ["0+1", "1+2"],
-        ["0", "2+2"],
-    ] {
+    for values in
+        [["1", "1"], ["1", "01"], ["1", &whole], [short, &whole], ["0+1", "1+2"], ["0", "2+2"]]
+    {
         let error = told(&values, &inventory, None).unwrap_err();
         assert!(matches!(error, SelectError::Twice { .. }), "{error}");
     }
@@ -150,14 +140,8 @@ fn all_is_every_device_that_works() {
 fn all_is_the_instances_of_a_divided_device() {
     let parts = vec![FakeMig::new(0, 0), FakeMig::new(0, 4)];
     let machine = Machine::new(&[
-        FakeDevice {
-            mig: Mig::Enabled(parts.clone()),
-            ..FakeDevice::new(0)
-        },
-        FakeDevice {
-            mig: Mig::Enabled(vec![]),
-            ..FakeDevice::new(1)
-        },
+        FakeDevice { mig: Mig::Enabled(parts.clone()), ..FakeDevice::new(0) },
+        FakeDevice { mig: Mig::Enabled(vec![]), ..FakeDevice::new(1) },
         FakeDevice::new(2),
     ]);
     let inventory = machine.inventory();
@@ -197,10 +181,7 @@ fn all_is_what_the_environment_allows_as_it_is_written_there() {
             assert!(matches!(error, SelectError::EmptyList { .. }), "{error}");
         }
     }
-    for (list, wanted) in [
-        ("1,1", "`1` is the same GPU as `1`"),
-        ("9,1", "there is no GPU `9`"),
-    ] {
+    for (list, wanted) in [("1,1", "`1` is the same GPU as `1`"), ("9,1", "there is no GPU `9`")] {
         let error = told(&["all"], &inventory, Some(list)).unwrap_err();
         let wanted = format!("CUDA_VISIBLE_DEVICES is set to `{list}`: {wanted}");
         assert!(error.to_string().starts_with(&wanted), "{error}");
@@ -218,36 +199,20 @@ fn what_a_person_names_is_not_limited_by_the_environment() {
 fn no_gpus_says_what_to_do() {
     let hint = "hint: name them with --gpus 0,1, or run N tasks at a time without GPUs \
                 with --slots N";
-    let text = told(&["all"], &Inventory::NoDriver, None)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        text.starts_with("no GPUs found: this machine has neither"),
-        "{text}"
-    );
+    let text = told(&["all"], &Inventory::NoDriver, None).unwrap_err().to_string();
+    assert!(text.starts_with("no GPUs found: this machine has neither"), "{text}");
     assert!(text.ends_with(hint), "{text}");
 
     let machine = Machine::with(0);
-    let text = told(&["all"], &machine.inventory(), None)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        text.starts_with("no GPUs to use: the driver has none"),
-        "{text}"
-    );
+    let text = told(&["all"], &machine.inventory(), None).unwrap_err().to_string();
+    assert!(text.starts_with("no GPUs to use: the driver has none"), "{text}");
     assert!(text.ends_with(hint), "{text}");
 
-    let text = told(&["none"], &machine.inventory(), None)
-        .unwrap_err()
-        .to_string();
+    let text = told(&["none"], &machine.inventory(), None).unwrap_err().to_string();
     assert!(text.ends_with(hint), "{text}");
 
-    machine
-        .state
-        .change_driver(|driver| driver.init = Some(Code::DriverNotLoaded));
-    let text = told(&["all"], &machine.inventory(), None)
-        .unwrap_err()
-        .to_string();
+    machine.state.change_driver(|driver| driver.init = Some(Code::DriverNotLoaded));
+    let text = told(&["all"], &machine.inventory(), None).unwrap_err().to_string();
     assert!(text.contains("kernel module is not loaded"), "{text}");
     assert!(text.ends_with(hint), "{text}");
 }
@@ -256,15 +221,10 @@ fn no_gpus_says_what_to_do() {
 fn rocm_counts_twice() {
     let unit = Unit {
         vendor: Some(Vendor::Amd),
-        ..choose(&["2+5"], &Inventory::NoDriver, None)
-            .unwrap()
-            .remove(0)
+        ..choose(&["2+5"], &Inventory::NoDriver, None).unwrap().remove(0)
     };
     assert_eq!(
         visibility(unit.vendor, &[&unit]),
-        [
-            ("ROCR_VISIBLE_DEVICES", "2,5".to_owned()),
-            ("HIP_VISIBLE_DEVICES", "0,1".to_owned()),
-        ]
+        [("ROCR_VISIBLE_DEVICES", "2,5".to_owned()), ("HIP_VISIBLE_DEVICES", "0,1".to_owned()),]
     );
 }

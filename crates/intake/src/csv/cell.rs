@@ -91,10 +91,8 @@ impl<'a> Cells<'a> {
         let Some(field) = beyond.find(|field| !field.text.is_empty()) else {
             return;
         };
-        let problem = CsvProblem::TooMany {
-            fields: self.record.fields.len(),
-            columns: self.columns.width,
-        };
+        let problem =
+            CsvProblem::TooMany { fields: self.record.fields.len(), columns: self.columns.width };
         let mistake = self.source.mistake(field.place.clone(), problem);
         self.mistakes.push(mistake);
     }

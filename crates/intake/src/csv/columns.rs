@@ -68,10 +68,7 @@ impl Columns {
 
     /// As the header names them. What is wrong with it goes to `mistakes`.
     pub fn named(header: &CsvRecord, source: &Source<'_>, mistakes: &mut Vec<CsvError>) -> Self {
-        let mut columns = Self {
-            at: [None; Column::NAMES.len()],
-            width: header.fields.len(),
-        };
+        let mut columns = Self { at: [None; Column::NAMES.len()], width: header.fields.len() };
         let mut unknown = Vec::new();
         for (index, field) in header.fields.iter().enumerate() {
             let mut names = Column::NAMES.iter();

@@ -115,9 +115,7 @@ pub(super) fn without(
 /// `file` that was read.
 fn replace(path: &Path, file: &File, bytes: &[u8], version: &FileVersion) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut new = tempfile::Builder::new()
-        .prefix(".packhorse-")
-        .tempfile_in(folder)?;
+    let mut new = tempfile::Builder::new().prefix(".packhorse-").tempfile_in(folder)?;
     new.write_all(bytes)?;
     let metadata = file.metadata()?;
     // Only root may give a file away: for anybody else, as much is kept as is allowed.

@@ -90,12 +90,8 @@ impl InputProblem for CsvProblem {
         let hint = match self {
             Self::Encoding => "save it as CSV in UTF-8",
             Self::NoHeader(_) => "rows are counted from 0; write --header None if there is none",
-            Self::Missing {
-                separator: Some(_), ..
-            } => "separate the columns by commas",
-            Self::Missing {
-                is_header: false, ..
-            } => {
+            Self::Missing { separator: Some(_), .. } => "separate the columns by commas",
+            Self::Missing { is_header: false, .. } => {
                 "write --header None if this is no header, or --header N if it is another row, \
                  counted from 0"
             }
@@ -143,9 +139,7 @@ impl InputProblem for CsvProblem {
         match self {
             Self::Encoding => "here",
             Self::NoHeader(_) => "the file ends",
-            Self::Missing {
-                is_header: false, ..
-            } => "is this the header?",
+            Self::Missing { is_header: false, .. } => "is this the header?",
             Self::Missing { .. } => "the header",
             Self::ColumnTwice(_) => "the second",
             Self::UnknownColumn(..) => "ignored",

@@ -27,10 +27,7 @@ pub(super) struct PathCache {
 impl PathCache {
     /// Programs are searched for in the folders of `path`.
     pub fn new(path: &OsStr) -> Self {
-        Self {
-            search: std::env::split_paths(path).collect(),
-            known: HashMap::new(),
-        }
+        Self { search: std::env::split_paths(path).collect(), known: HashMap::new() }
     }
 
     pub fn look(&mut self, path: &Path) -> PathKind {

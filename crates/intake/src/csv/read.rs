@@ -87,10 +87,7 @@ pub fn read(bytes: &[u8], settings: &CsvSettings<'_>) -> Result<CsvTable, Vec<Cs
         mistakes.sort_by_key(|mistake| (mistake.line(), mistake.column()));
         return Err(mistakes);
     }
-    Ok(CsvTable {
-        rows,
-        warnings: mistakes,
-    })
+    Ok(CsvTable { rows, warnings: mistakes })
 }
 
 /// The row that names the columns; `records` go on behind it.

@@ -49,12 +49,7 @@ pub(super) struct CsvRecords<'a> {
 
 impl<'a> CsvRecords<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            bytes,
-            at: mark_length(bytes),
-            reader: Reader::new(),
-            buffer: vec![0; bytes.len()],
-        }
+        Self { bytes, at: mark_length(bytes), reader: Reader::new(), buffer: vec![0; bytes.len()] }
     }
 
     /// The next field, and how it ended.
@@ -144,9 +139,7 @@ mod tests {
     fn texts(input: &str) -> Vec<Vec<String>> {
         let records = CsvRecords::new(input.as_bytes());
         let text = |field: Field| String::from_utf8(field.text).unwrap();
-        records
-            .map(|record| record.fields.into_iter().map(text).collect())
-            .collect()
+        records.map(|record| record.fields.into_iter().map(text).collect()).collect()
     }
 
     #[test]

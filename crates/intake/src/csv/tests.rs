@@ -49,9 +49,7 @@ impl Place {
     fn commands(&self, header: Header, bytes: impl AsRef<[u8]>) -> Vec<String> {
         let table = self.read(header, bytes).unwrap();
         let words = table.rows.into_iter().map(|row| row.words.join(&b'|'));
-        words
-            .map(|words| String::from_utf8(words).unwrap())
-            .collect()
+        words.map(|words| String::from_utf8(words).unwrap()).collect()
     }
 
     /// What is wrong, each with its line and column.
@@ -59,11 +57,7 @@ impl Place {
         let mistakes = self.read(Header::Row(0), bytes).unwrap_err();
         let mistakes = mistakes.into_iter().map(|mistake| {
             assert!(!mistake.hint().is_empty());
-            (
-                mistake.line(),
-                mistake.column(),
-                mistake.problem().to_string(),
-            )
+            (mistake.line(), mistake.column(), mistake.problem().to_string())
         });
         mistakes.collect()
     }
@@ -100,14 +94,8 @@ GPUs,memory, PRIORITY ,Epochs,Filename,Executable,Directory,Name,Timeout,Retries
     let spec = &rows[0].spec;
     assert_eq!(spec.gpus, Some(GpuRequest::Share(Milli(500))));
     assert_eq!(spec.vram, Some(VramRequest::Bytes(Bytes(9 << 30))));
-    assert_eq!(
-        spec.timeout,
-        Some(TimeLimit::After(Duration::from_hours(2)))
-    );
-    assert_eq!(
-        (spec.retries, spec.name.as_deref()),
-        (Some(3), Some("first"))
-    );
+    assert_eq!(spec.timeout, Some(TimeLimit::After(Duration::from_hours(2))));
+    assert_eq!((spec.retries, spec.name.as_deref()), (Some(3), Some("first")));
     assert_eq!(rows[1].spec.vram, Some(VramRequest::Auto));
     assert_eq!(rows[1].spec.gpus, None);
 }
@@ -122,11 +110,7 @@ fn the_header_is_where_the_person_says() {
     assert_eq!(place.commands(Header::None, row), one);
     assert_eq!(place.commands(Header::None, ""), [""; 0]);
     assert_eq!(place.commands(Header::Row(0), HEADER), [""; 0]);
-    for (text, wanted) in [
-        ("0", Header::Row(0)),
-        ("3", Header::Row(3)),
-        ("None", Header::None),
-    ] {
+    for (text, wanted) in [("0", Header::Row(0)), ("3", Header::Row(3)), ("None", Header::None)] {
         assert_eq!(text.parse(), Ok(wanted));
     }
     assert!("-1".parse::<Header>().is_err());
@@ -162,10 +146,7 @@ fn a_path_with_a_blank_in_it_is_one_word_if_it_exists() {
     for (row, wanted) in [
         ("code1,python,my train.py,1,1", "python|my train.py"),
         ("my code,./own python,main.py,1,1", "./own python|main.py"),
-        (
-            "code1,../my\\ code/own\\ python,train.py x,1,1",
-            "../my code/own python|train.py|x",
-        ),
+        ("code1,../my\\ code/own\\ python,train.py x,1,1", "../my code/own python|train.py|x"),
     ] {
         assert_eq!(place.commands(Header::None, row), [wanted], "{row}");
     }
@@ -175,10 +156,7 @@ fn a_path_with_a_blank_in_it_is_one_word_if_it_exists() {
 fn what_only_the_program_knows_is_not_checked() {
     let place = Place::new();
     let row = "code1,python,-m package.module,1,1";
-    assert_eq!(
-        place.commands(Header::None, row),
-        ["python|-m|package.module"]
-    );
+    assert_eq!(place.commands(Header::None, row), ["python|-m|package.module"]);
 }
 
 #[test]
@@ -187,62 +165,22 @@ fn wrong_cells_are_named_by_line_and_column() {
     for (row, column, wanted) in [
         ("code9,-1,train.py,1,1", 1, "there is no folder `code9`"),
         ("~/code1,-1,train.py,1,1", 1, "there is no folder `~/code1`"),
-        (
-            "bin/python,-1,train.py,1,1",
-            1,
-            "`bin/python` is not a folder",
-        ),
+        ("bin/python,-1,train.py,1,1", 1, "`bin/python` is not a folder"),
         (",-1,train.py,1,1", 1, "`Directory` is empty"),
-        (
-            "code1,pyhton,train.py,1,1",
-            7,
-            "there is no program `pyhton`",
-        ),
-        (
-            "code1,./python -u,train.py,1,1",
-            7,
-            "there is no program `./python`",
-        ),
-        (
-            "code1,./train.py,train.py,1,1",
-            7,
-            "`./train.py` cannot be executed",
-        ),
+        ("code1,pyhton,train.py,1,1", 7, "there is no program `pyhton`"),
+        ("code1,./python -u,train.py,1,1", 7, "there is no program `./python`"),
+        ("code1,./train.py,train.py,1,1", 7, "`./train.py` cannot be executed"),
         ("code1,,train.py,1,1", 7, "`Executable` is empty"),
         ("code1,-1, trian.py ,1,1", 11, "there is no file `trian.py`"),
-        (
-            "code1,-1,train.py 'x,1,1",
-            10,
-            "`Filename` has a quote that is never closed",
-        ),
-        (
-            "code1,-1,train.py\0,1,1",
-            10,
-            "`Filename` contains a NUL byte",
-        ),
-        (
-            "code1,-1,train.py,0,1",
-            19,
-            "`0` is not a whole number from 1 to",
-        ),
+        ("code1,-1,train.py 'x,1,1", 10, "`Filename` has a quote that is never closed"),
+        ("code1,-1,train.py\0,1,1", 10, "`Filename` contains a NUL byte"),
+        ("code1,-1,train.py,0,1", 19, "`0` is not a whole number from 1 to"),
         ("code1,-1,train.py,2.5,1", 19, "`2.5` is not a whole number"),
         ("code1,-1,train.py,ten,1", 19, "`ten` is not a whole number"),
-        (
-            "code1,-1,train.py,1,high",
-            21,
-            "`Priority`: `high` is not a whole number",
-        ),
-        (
-            "code1,-1,train.py,1,3000000000",
-            21,
-            "from -2147483648 to 2147483647",
-        ),
+        ("code1,-1,train.py,1,high", 21, "`Priority`: `high` is not a whole number"),
+        ("code1,-1,train.py,1,3000000000", 21, "from -2147483648 to 2147483647"),
         ("code1,-1,train.py,1", 20, "`Priority` is empty"),
-        (
-            "code1,-1,train.py,1,1,\"x,y\"",
-            23,
-            "this row has 6 fields, and there are 5 columns",
-        ),
+        ("code1,-1,train.py,1,1,\"x,y\"", 23, "this row has 6 fields, and there are 5 columns"),
         ("code1,-1,\"train.py,1,1", 10, "this quote is never closed"),
     ] {
         let found = place.problems(format!("{HEADER}{row}\n"));
@@ -264,10 +202,7 @@ fn lines_and_columns_are_counted_as_an_editor_does() {
     ] {
         let error = place.read(Header::None, &input).unwrap_err().remove(0);
         assert_eq!((error.line(), error.column()), wanted, "{input:?}");
-        assert!(
-            !error.render("x", Colour::Off).contains('\u{fffd}'),
-            "{input:?}"
-        );
+        assert!(!error.render("x", Colour::Off).contains('\u{fffd}'), "{input:?}");
     }
 }
 
@@ -278,16 +213,8 @@ fn wrong_cells_of_further_columns_are_named_too() {
     for (column, cell, wanted) in [
         ("Memory", "9", "`Memory`: `9` is not an amount of memory"),
         ("GPUs", "1.5", "`GPUs`: `1.5` is not"),
-        (
-            "Timeout",
-            "soon",
-            "`Timeout`: `soon` is not a length of time",
-        ),
-        (
-            "Retries",
-            "-1",
-            "`Retries`: `-1` is not a whole number from 0",
-        ),
+        ("Timeout", "soon", "`Timeout`: `soon` is not a length of time"),
+        ("Retries", "-1", "`Retries`: `-1` is not a whole number from 0"),
         ("Name", "a b", "`a b` cannot be the name of a task"),
         ("Name", "twice", "an earlier task is already called `twice`"),
     ] {
@@ -321,38 +248,20 @@ fn a_wrong_header_is_the_only_thing_that_is_said() {
     for (input, wanted) in [
         ("", "there is no row 0 to be the header"),
         ("\n \n", "there is no row 0 to be the header"),
-        (
-            "code1,-1,train.py,1,1\n,,,x,",
-            "does not name `Directory`, `Executable`",
-        ),
-        (
-            "Directory;Executable;Filename\na;b",
-            "does not name `Directory`",
-        ),
-        (
-            "\u{feff}Directory,Executable,Filename,Epochs\na",
-            "does not name `Priority`",
-        ),
+        ("code1,-1,train.py,1,1\n,,,x,", "does not name `Directory`, `Executable`"),
+        ("Directory;Executable;Filename\na;b", "does not name `Directory`"),
+        ("\u{feff}Directory,Executable,Filename,Epochs\na", "does not name `Priority`"),
         (
             "Directory,Executable,Filename,Epochs,Priority,epochs\na",
             "there are two columns `Epochs`",
         ),
-        (
-            "Directory,\"Executable,Filename\n",
-            "this quote is never closed",
-        ),
+        ("Directory,\"Executable,Filename\n", "this quote is never closed"),
     ] {
         let found = place.problems(input);
         assert!(found[0].2.contains(wanted), "{input:?}: {found:?}");
-        assert!(
-            found.iter().all(|found| found.0 <= 3),
-            "{input:?}: {found:?}"
-        );
+        assert!(found.iter().all(|found| found.0 <= 3), "{input:?}: {found:?}");
     }
-    let utf16: Vec<u8> = "\u{feff}Dir"
-        .encode_utf16()
-        .flat_map(u16::to_le_bytes)
-        .collect();
+    let utf16: Vec<u8> = "\u{feff}Dir".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert!(place.problems(utf16)[0].2.contains("not UTF-8"));
 }
 
@@ -363,9 +272,7 @@ fn the_hint_fits_what_was_probably_done() {
     assert!(hint(Header::Row(0), "code1,-1,train.py,1,1").contains("--header None"));
     assert!(hint(Header::Row(0), "Directory;Epochs").contains("commas"));
     assert!(hint(Header::Row(0), "Directory,Epochs").contains("every file needs"));
-    let folder = HEADER
-        .replace("Directory", "code1")
-        .replace("Executable", "-1");
+    let folder = HEADER.replace("Directory", "code1").replace("Executable", "-1");
     let folder = folder.replace("Filename", "train.py");
     assert!(hint(Header::None, &folder).contains("this is the header"));
     assert!(hint(Header::None, "~/x,-1,train.py,1,1").contains("whole path"));
@@ -374,10 +281,7 @@ fn the_hint_fits_what_was_probably_done() {
 #[test]
 fn an_unknown_column_is_a_warning() {
     let place = Place::new();
-    let input = format!(
-        "Notes,{},Memroy\nx,code1,-1,train.py,1,1,9",
-        HEADER.trim_end()
-    );
+    let input = format!("Notes,{},Memroy\nx,code1,-1,train.py,1,1,9", HEADER.trim_end());
     let table = place.read(Header::Row(0), input).unwrap();
     assert_eq!(table.rows.len(), 1);
     let wanted = "\
@@ -388,21 +292,15 @@ warning: the column `Memroy` is not understood, and is ignored
   |                                                     ^^^^^^ ignored
   |
   = hint: did you mean `Memory`?";
-    let shown: Vec<_> = table
-        .warnings
-        .iter()
-        .map(|w| w.render("tasks.csv", Colour::Off))
-        .collect();
+    let shown: Vec<_> = table.warnings.iter().map(|w| w.render("tasks.csv", Colour::Off)).collect();
     assert_eq!(shown.len(), 2);
     assert_eq!(shown[1], wanted);
 }
 
 #[test]
 fn a_misspelt_column_that_is_needed_is_named_with_what_was_meant() {
-    let found = Place::new().read(
-        Header::Row(0),
-        "Directory,Executable,Filename,Epochs,Prioritty\n",
-    );
+    let found =
+        Place::new().read(Header::Row(0), "Directory,Executable,Filename,Epochs,Prioritty\n");
     let hints: Vec<String> = found.unwrap_err().iter().map(CsvError::hint).collect();
     assert_eq!(hints[1], "did you mean `Priority`?");
 }
@@ -410,10 +308,7 @@ fn a_misspelt_column_that_is_needed_is_named_with_what_was_meant() {
 #[test]
 fn an_error_quotes_the_row_and_says_what_to_do() {
     let input = format!("{HEADER}code1,-1,\"train\n.py\",1,1\n");
-    let error = Place::new()
-        .read(Header::Row(0), input)
-        .unwrap_err()
-        .remove(0);
+    let error = Place::new().read(Header::Row(0), input).unwrap_err().remove(0);
     let wanted = "\
 error: there is no file `train`
  --> tasks.csv:2:10
@@ -437,9 +332,8 @@ fn names_of_files_need_not_be_text() {
 
 #[test]
 fn a_batch_is_sorted_by_priority_and_comes_before_the_next() {
-    let rows: String = [3, 1, 3, 2, 0, 0, -5]
-        .map(|priority| format!("code1,-1,train.py,1,{priority}\n"))
-        .concat();
+    let rows: String =
+        [3, 1, 3, 2, 0, 0, -5].map(|priority| format!("code1,-1,train.py,1,{priority}\n")).concat();
     let rows = Place::new().read(Header::None, rows).unwrap().rows;
     let turns = turns(&rows, NonZeroU32::new(3).unwrap());
     assert_eq!(turns, [1, 0, 2, 5, 3, 4, 6]);

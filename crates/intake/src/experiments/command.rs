@@ -94,20 +94,16 @@ impl ExperimentCommand {
         let rep = GridValue::new(ValueKind::Int(rep.to_string().into()), 0..0);
         let file = text(file);
         let keys: Vec<String> = config.iter().map(|(key, _)| key.json_key()).collect();
-        let mut values: Vec<(&str, &GridValue)> = nodes
-            .iter()
-            .map(|(name, value)| (name.as_str(), *value))
-            .collect();
+        let mut values: Vec<(&str, &GridValue)> =
+            nodes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         values.extend([(REP, &rep), (CONFIG, &file)]);
         let rest = keys.iter().zip(config);
         values.extend(rest.map(|(key, (_, value))| (key.as_str(), value)));
         let all = template.has_place(PARAMS).then(|| params.clone());
         let all = all.map(|params| GridValue::new(ValueKind::Dict(params), 0..0));
         values.extend(all.as_ref().map(|params| (PARAMS, params)));
-        let leaves: Vec<(&str, &GridValue)> = leaves
-            .iter()
-            .map(|(name, value)| (name.as_str(), *value))
-            .collect();
+        let leaves: Vec<(&str, &GridValue)> =
+            leaves.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         template.fill(&values, &leaves)
     }
 }
@@ -128,18 +124,14 @@ fn own_command(value: &GridValue) -> Result<Command, (Option<Range<usize>>, Comm
     let wrong = |part: Option<&GridValue>| {
         let hint = match part {
             Some(word) if word.is_scalar() => {
-                format!(
-                    "put it in quotes, if it is meant as text: '{}'",
-                    word.as_written()
-                )
+                format!("put it in quotes, if it is meant as text: '{}'", word.as_written())
             }
             _ => "write `command: python train.py`, or give a command after --".to_owned(),
         };
         let problem = match part {
-            Some(word) => format!(
-                "every word must be text or a number, and this is {}",
-                word.what()
-            ),
+            Some(word) => {
+                format!("every word must be text or a number, and this is {}", word.what())
+            }
             None => "`command` must be text, or a list of words".to_owned(),
         };
         let part = part.map(|word| word.span.clone());
@@ -151,8 +143,7 @@ fn own_command(value: &GridValue) -> Result<Command, (Option<Range<usize>>, Comm
         ValueKind::List(words) => {
             let words = words.iter().map(|word| {
                 let text = word.name().filter(|word| !has_nul(word));
-                text.map(String::into_bytes)
-                    .ok_or_else(|| wrong(Some(word)))
+                text.map(String::into_bytes).ok_or_else(|| wrong(Some(word)))
             });
             Command::Words(words.collect::<Result<_, _>>()?)
         }
@@ -175,11 +166,7 @@ fn names(experiment: &Experiment) -> (Vec<String>, Vec<String>) {
     for expansion in &experiment.expansions {
         for axis in &expansion.axes {
             let mut path = String::new();
-            let names = if expansion.sets_all() {
-                &mut names
-            } else {
-                &mut of_some
-            };
+            let names = if expansion.sets_all() { &mut names } else { &mut of_some };
             for part in &axis.path {
                 path = dotted(&path, &part.json_key());
                 names.push(path.clone());
@@ -210,11 +197,7 @@ fn names(experiment: &Experiment) -> (Vec<String>, Vec<String>) {
 }
 
 fn dotted(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 /// Every value of a dictionary with its path, and by themselves those that are no

@@ -66,12 +66,7 @@ impl ConfigFile {
             Ok(documents) => documents,
             Err(error) => return Err(FileError { shown, error }),
         };
-        Ok(Self {
-            path,
-            shown,
-            text: text.into(),
-            documents,
-        })
+        Ok(Self { path, shown, text: text.into(), documents })
     }
 
     pub fn source(&self) -> SourceText<'_> {
@@ -80,10 +75,7 @@ impl ConfigFile {
 
     /// The error with the name of this file.
     pub fn wrong(&self, error: ExperimentError) -> FileError {
-        FileError {
-            shown: self.shown.clone(),
-            error,
-        }
+        FileError { shown: self.shown.clone(), error }
     }
 
     /// The document that all experiments have in common, if there is one.
@@ -150,12 +142,7 @@ fn documents(text: &str) -> Result<Vec<Document>, ExperimentError> {
         if role == Role::Default && documents.iter().any(is_default) {
             return Err(source.error(name_span, ExperimentProblem::SecondDefault));
         }
-        documents.push(Document {
-            name: text,
-            role,
-            members,
-            name_span,
-        });
+        documents.push(Document { name: text, role, members, name_span });
     }
     Ok(documents)
 }

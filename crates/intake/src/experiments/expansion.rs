@@ -60,12 +60,7 @@ impl Expansion {
             ExpansionKind::Ablative => all.try_fold(0_u32, |sum, more| sum.checked_add(*more))?,
         };
         let runs = count;
-        Some(Self {
-            kind,
-            axes,
-            count,
-            runs,
-        })
+        Some(Self { kind, axes, count, runs })
     }
 
     /// Whether each of its configurations has a value for every parameter.

@@ -57,17 +57,10 @@ impl Experiment {
     ) -> Result<Self, NoExperiment> {
         let word = |members: &Members, key: &str| get(members, key).map(python_str);
         let number = |members: &Members, key: &str| get(members, key).and_then(count);
-        let (is_debug, only_first) = (
-            debug != ExperimentDebug::Off,
-            debug == ExperimentDebug::First,
-        );
+        let (is_debug, only_first) =
+            (debug != ExperimentDebug::Off, debug == ExperimentDebug::First);
         if is_debug {
-            for key in [
-                "repetitions",
-                "iterations",
-                "reps_in_parallel",
-                "reps_per_job",
-            ] {
+            for key in ["repetitions", "iterations", "reps_in_parallel", "reps_per_job"] {
                 let one = GridValue::new(ValueKind::Int("1".into()), 0..0);
                 set(&mut members, key, one);
             }
@@ -99,9 +92,7 @@ impl Experiment {
             if only_first {
                 expansion.reduce_to_first();
             }
-            runs = runs
-                .checked_mul(expansion.runs)
-                .ok_or(NoExperiment::TooMany)?;
+            runs = runs.checked_mul(expansion.runs).ok_or(NoExperiment::TooMany)?;
             expansions.push(expansion);
         }
         let mut members = rest;
@@ -174,11 +165,7 @@ impl Experiment {
     }
 
     fn nested_dir(&self) -> &str {
-        if self.expansions.is_empty() {
-            &self.nested_dir
-        } else {
-            &self.name
-        }
+        if self.expansions.is_empty() { &self.nested_dir } else { &self.name }
     }
 
     /// The folder of a run of this name.
@@ -296,9 +283,7 @@ impl Experiment {
 /// Members of a dictionary as JSON.
 pub(super) fn to_map(members: &Members) -> Map<String, Value> {
     let members = members.iter();
-    members
-        .map(|(key, value)| (key.json_key(), value.to_json()))
-        .collect()
+    members.map(|(key, value)| (key.json_key(), value.to_json())).collect()
 }
 
 /// Puts a value at a path, and dictionaries where there are none on the way.

@@ -98,14 +98,9 @@ impl Experiments {
                 let problem = ExperimentProblem::SlurmName(document.name.clone());
                 warnings.push(at_name(problem));
             }
-            let mut importer = Importer {
-                read: &mut *read,
-                warnings: &mut slips,
-                places: KeyPlaces::default(),
-            };
-            let mut members = importer
-                .resolve(&file, document)
-                .map_err(ExperimentsError::File)?;
+            let mut importer =
+                Importer { read: &mut *read, warnings: &mut slips, places: KeyPlaces::default() };
+            let mut members = importer.resolve(&file, document).map_err(ExperimentsError::File)?;
             let places = importer.places;
             let name = match &options.prefix {
                 Some(prefix) => format!("{prefix}_{}", document.name),
@@ -270,20 +265,12 @@ impl Experiments {
         let experiment = self.starts.partition_point(|start| *start <= place) - 1;
         let within = place - self.starts[experiment];
         let repetitions = self.all[experiment].repetitions;
-        Located {
-            experiment,
-            run: within / repetitions,
-            rep: within % repetitions,
-        }
+        Located { experiment, run: within / repetitions, rep: within % repetitions }
     }
 
     pub(super) fn locate_run(&self, run: u32) -> Located {
         let experiment = self.run_starts.partition_point(|start| *start <= run) - 1;
-        Located {
-            experiment,
-            run: run - self.run_starts[experiment],
-            rep: 0,
-        }
+        Located { experiment, run: run - self.run_starts[experiment], rep: 0 }
     }
 
     /// The repetition at a place.
@@ -326,15 +313,9 @@ fn command_of(
     command.map_err(|(part, problem)| {
         let experiment = name.to_owned();
         if given.is_some() {
-            return ExperimentsError::Command {
-                experiment,
-                problem,
-            };
+            return ExperimentsError::Command { experiment, problem };
         }
-        let problem = ExperimentProblem::Command {
-            experiment,
-            problem,
-        };
+        let problem = ExperimentProblem::Command { experiment, problem };
         ExperimentsError::File(places.at_value("command", part, problem))
     })
 }

@@ -97,10 +97,7 @@ impl Importer<'_, '_> {
             }
             None => file,
         };
-        let key = (
-            imported.path.clone(),
-            name.clone().unwrap_or_else(|| "DEFAULT".to_owned()),
-        );
+        let key = (imported.path.clone(), name.clone().unwrap_or_else(|| "DEFAULT".to_owned()));
         if stack.contains(&key) || stack.len() > DEEPEST {
             let mut circle: Vec<String> = stack.iter().map(shown).collect();
             circle.push(shown(&key));
@@ -110,11 +107,7 @@ impl Importer<'_, '_> {
             let known = imported.experiments().map(|known| known.name.as_str());
             let path = imported.shown.display().to_string();
             let nearest = nearest(&name, known).map(str::to_owned);
-            wrong(ExperimentProblem::ImportedExperiment {
-                name,
-                path,
-                nearest,
-            })
+            wrong(ExperimentProblem::ImportedExperiment { name, path, nearest })
         };
         let parent = if let Some(name) = name {
             let mut experiments = imported.experiments();
@@ -131,10 +124,9 @@ impl Importer<'_, '_> {
         let parent = self.with_imports(imported, parent, stack)?;
         stack.pop();
         let mut members = merge(parent, &members);
-        for (key, archive) in [
-            ("import_path", "_import_path_archive"),
-            ("import_exp", "_import_exp_archive"),
-        ] {
+        for (key, archive) in
+            [("import_path", "_import_path_archive"), ("import_exp", "_import_exp_archive")]
+        {
             if let Some(value) = take(&mut members, key) {
                 set(&mut members, archive, text(&value.as_written()));
             }

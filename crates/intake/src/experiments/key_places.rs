@@ -54,11 +54,7 @@ impl KeyPlaces {
         part: Option<Range<usize>>,
         problem: ExperimentProblem,
     ) -> FileError {
-        self.at(
-            name,
-            |place| part.unwrap_or_else(|| place.value.clone()),
-            problem,
-        )
+        self.at(name, |place| part.unwrap_or_else(|| place.value.clone()), problem)
     }
 
     fn at(
@@ -68,12 +64,8 @@ impl KeyPlaces {
         problem: ExperimentProblem,
     ) -> FileError {
         let place = self.0.iter().find(|place| place.name == name);
-        let (shown, text) = place.map_or((PathBuf::new(), ""), |place| {
-            (place.shown.clone(), &*place.text)
-        });
-        FileError {
-            shown,
-            error: SourceText(text).error(place.map_or(0..0, span), problem),
-        }
+        let (shown, text) =
+            place.map_or((PathBuf::new(), ""), |place| (place.shown.clone(), &*place.text));
+        FileError { shown, error: SourceText(text).error(place.map_or(0..0, span), problem) }
     }
 }

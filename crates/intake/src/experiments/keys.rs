@@ -48,15 +48,8 @@ const OF_SLURM: &[&str] = &[
 ];
 
 /// Keys of experiments that mean nothing to Slurm.
-const OF_EXPERIMENTS: &[&str] = &[
-    "path",
-    "repetitions",
-    "iterations",
-    "reps_per_job",
-    "reps_in_parallel",
-    "params",
-    "command",
-];
+const OF_EXPERIMENTS: &[&str] =
+    &["path", "repetitions", "iterations", "reps_per_job", "reps_in_parallel", "params", "command"];
 
 /// Whether a key stands at the top of documents.
 pub(super) fn is_of_documents(key: &str) -> bool {
@@ -179,12 +172,7 @@ fn check_expansion(
             };
             Err(text.error(key.span.clone(), problem))
         }
-        _ => Err(kind(
-            text,
-            name,
-            value,
-            "a dictionary of parameters with lists of values",
-        )),
+        _ => Err(kind(text, name, value, "a dictionary of parameters with lists of values")),
     }
 }
 
@@ -233,8 +221,7 @@ pub(super) fn kind(
 fn begins_line(text: &str, at: usize) -> bool {
     let before = text.get(..at).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
-    line.split([' ', '\t'])
-        .all(|word| word.is_empty() || word == "-")
+    line.split([' ', '\t']).all(|word| word.is_empty() || word == "-")
 }
 
 fn at_value(
@@ -244,11 +231,7 @@ fn at_value(
     expected: &'static str,
     found: &'static str,
 ) -> ExperimentError {
-    let problem = ExperimentProblem::Kind {
-        key: key.to_owned(),
-        expected,
-        found,
-    };
+    let problem = ExperimentProblem::Kind { key: key.to_owned(), expected, found };
     text.error(span, problem)
 }
 

@@ -174,10 +174,7 @@ impl InputProblem for ExperimentProblem {
             Self::Import { .. } => {
                 "import_path is relative to the file that it stands in".to_owned()
             }
-            Self::ImportedExperiment {
-                nearest: Some(nearest),
-                ..
-            }
+            Self::ImportedExperiment { nearest: Some(nearest), .. }
             | Self::ProbableSlip { nearest, .. } => did_you_mean(nearest),
             Self::ImportedExperiment { .. } => {
                 "import_exp is the name of an experiment in that file, or left out for DEFAULT"

@@ -93,10 +93,7 @@ impl Repetition<'_> {
             group_limit: experiment.reps_in_parallel,
             ..TaskSpec::default()
         };
-        task.env.insert(
-            "PACKHORSE_EXPERIMENT".to_owned(),
-            ByteString::from(config.as_str()),
-        );
+        task.env.insert("PACKHORSE_EXPERIMENT".to_owned(), ByteString::from(config.as_str()));
         let file = join(&folder, "config.json");
         if let Some(command) = self.all.command(at.experiment) {
             task.command = command.fill(&params, &members, self.number(), (&folder, &file));
@@ -106,10 +103,7 @@ impl Repetition<'_> {
             let file = ByteString::from(file.as_str());
             task.env.insert("PACKHORSE_CONFIG".to_owned(), file);
         }
-        task.log = self
-            .all
-            .keeps_log()
-            .then(|| join(&folder, "out.log").into());
+        task.log = self.all.keeps_log().then(|| join(&folder, "out.log").into());
         task.results = Some(folder.into());
         task
     }

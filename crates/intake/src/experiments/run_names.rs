@@ -31,11 +31,7 @@ enum HashedPart {
 
 /// The less is in a hash, the more can be changed in a file without a new name for a run that
 /// is done. More than the first is there for runs alone that are the same otherwise.
-const HASHED: [HashedPart; 3] = [
-    HashedPart::Params,
-    HashedPart::Members,
-    HashedPart::Everything,
-];
+const HASHED: [HashedPart; 3] = [HashedPart::Params, HashedPart::Members, HashedPart::Everything];
 
 /// What says where and how often a run is to run, and how far, and not what it is.
 const CHANGING: [&str; 12] = [
@@ -107,9 +103,7 @@ impl Experiments {
             HashedPart::Everything => true,
         });
         config.insert("params".to_owned(), experiment.params_json(at.run).into());
-        let rep = experiment
-            .is_written_back()
-            .then(|| experiment.rep_index(0));
+        let rep = experiment.is_written_back().then(|| experiment.rep_index(0));
         config.insert("_rep_idx".to_owned(), rep.into());
         let mut config = Value::Object(config);
         config.sort_all_objects();

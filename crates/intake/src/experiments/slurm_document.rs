@@ -112,17 +112,13 @@ impl ExperimentScheduler {
     /// The one with this name.
     pub(super) fn of(word: &str) -> Option<Self> {
         let mut words = Self::WORDS.iter();
-        words
-            .find(|(known, _)| *known == word)
-            .map(|(_, scheduler)| *scheduler)
+        words.find(|(known, _)| *known == word).map(|(_, scheduler)| *scheduler)
     }
 
     /// What it is called in the file.
     pub fn word(self) -> &'static str {
         let mut words = Self::WORDS.iter();
-        words
-            .find(|(_, scheduler)| *scheduler == self)
-            .map_or("", |(word, _)| word)
+        words.find(|(_, scheduler)| *scheduler == self).map_or("", |(word, _)| word)
     }
 }
 
@@ -225,10 +221,7 @@ impl SlurmDocument {
             sh_lines: self.sh_lines.clone(),
             venv: self.venv.clone(),
             template: self.path_to_template.clone().map(Into::into),
-            output: self
-                .slurm_log
-                .as_ref()
-                .map(|folder| join(folder, "out_%A_%a.log")),
+            output: self.slurm_log.as_ref().map(|folder| join(folder, "out_%A_%a.log")),
             ..SlurmSpec::default()
         };
         for (key, value) in &self.sbatch_args {
@@ -290,17 +283,14 @@ fn time(text: SourceText<'_>, value: &GridValue) -> Result<Option<JobTime>, Expe
     if value.kind == ValueKind::None {
         return Ok(None);
     }
-    let time = value
-        .as_written()
-        .parse()
-        .map_err(|error: ParseValueError| {
-            let problem = ExperimentProblem::Value {
-                key: "time".to_owned(),
-                message: error.to_string(),
-                hint: "a whole number is minutes".to_owned(),
-            };
-            text.error(value.span.clone(), problem)
-        })?;
+    let time = value.as_written().parse().map_err(|error: ParseValueError| {
+        let problem = ExperimentProblem::Value {
+            key: "time".to_owned(),
+            message: error.to_string(),
+            hint: "a whole number is minutes".to_owned(),
+        };
+        text.error(value.span.clone(), problem)
+    })?;
     Ok(Some(time))
 }
 

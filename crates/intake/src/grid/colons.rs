@@ -39,10 +39,7 @@ pub(crate) fn key_without_blank(text: &str, start: usize) -> Option<(Range<usize
         return None;
     }
     let at = start + (line.len() - rest.len()) + key.len();
-    let problem = GridProblem::NoBlank {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
+    let problem = GridProblem::NoBlank { key: key.to_owned(), value: value.to_owned() };
     Some((at..at + 1, problem))
 }
 

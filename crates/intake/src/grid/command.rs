@@ -176,11 +176,7 @@ fn parts(
 
 fn unknown(name: &str, block: &[&str], names: &TemplateNames<'_>) -> CommandProblem {
     let name = quoted(name.as_bytes());
-    if names
-        .blocks
-        .iter()
-        .any(|block| block.contains(&name.as_str()))
-    {
+    if names.blocks.iter().any(|block| block.contains(&name.as_str())) {
         return CommandProblem {
             problem: format!("{{{name}}} is no parameter of every {}", names.each),
             hint: format!(
@@ -193,10 +189,7 @@ fn unknown(name: &str, block: &[&str], names: &TemplateNames<'_>) -> CommandProb
         Some(nearest) => format!("did you mean {{{nearest}}}?"),
         None => "write {{ and }} for literal braces".to_owned(),
     };
-    CommandProblem {
-        problem: format!("there is no parameter `{name}`"),
-        hint,
-    }
+    CommandProblem { problem: format!("there is no parameter `{name}`"), hint }
 }
 
 /// Where in a line of a shell we are.
@@ -238,9 +231,7 @@ impl ShellPlace {
 
 fn find<'v>(params: &[(&str, &'v GridValue)], name: &str) -> Option<&'v GridValue> {
     let mut params = params.iter();
-    params
-        .find(|(key, _)| *key == name)
-        .map(|(_, value)| *value)
+    params.find(|(key, _)| *key == name).map(|(_, value)| *value)
 }
 
 fn push_to_line(part: &Part, params: &[(&str, &GridValue)], line: &mut Vec<u8>) {

@@ -116,9 +116,7 @@ pub(super) struct Sections {
 
 /// Reads what a file says.
 pub(super) fn read_sections(text: &str, file: &GridValue) -> Result<Sections, GridError> {
-    let reader = SectionReader {
-        text: SourceText(text),
-    };
+    let reader = SectionReader { text: SourceText(text) };
     let mut sections = Sections {
         scheduler: SchedulerConfig::default(),
         global: Vec::new(),
@@ -146,11 +144,7 @@ struct SectionReader<'a> {
 
 impl SectionReader<'_> {
     fn kind(&self, key: &str, value: &GridValue, expected: &'static str) -> GridError {
-        let problem = GridProblem::Kind {
-            key: key.to_owned(),
-            expected,
-            found: value.what(),
-        };
+        let problem = GridProblem::Kind { key: key.to_owned(), expected, found: value.what() };
         self.text.error(value.span.clone(), problem)
     }
 
@@ -312,11 +306,7 @@ impl SectionReader<'_> {
         let name = name
             .ok_or_else(|| self.kind(&key.as_written(), key, "text, as the name of a parameter"))?;
         if name.contains('\0') {
-            return Err(self.wrong(
-                "the name of a parameter",
-                key,
-                "it has a NUL byte".to_owned(),
-            ));
+            return Err(self.wrong("the name of a parameter", key, "it has a NUL byte".to_owned()));
         }
         Ok(name)
     }

@@ -134,11 +134,7 @@ impl Grid {
     /// The path of a test's folder.
     pub fn folder(&self, place: u32) -> String {
         let (root, name) = (&self.scheduler.result_root_folder, self.folder_name(place));
-        let slash = if root.ends_with('/') || name.is_empty() {
-            ""
-        } else {
-            "/"
-        };
+        let slash = if root.ends_with('/') || name.is_empty() { "" } else { "/" };
         format!("{root}{slash}{name}")
     }
 
@@ -214,10 +210,7 @@ impl Grid {
             });
             fits.then(|| axes.collect())
         });
-        Ok(GridSelection {
-            blocks: blocks.collect(),
-            everything: conditions.is_empty(),
-        })
+        Ok(GridSelection { blocks: blocks.collect(), everything: conditions.is_empty() })
     }
 
     /// Whether a test is among those selected, and not there before.

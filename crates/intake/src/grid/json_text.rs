@@ -61,11 +61,8 @@ fn push_dict(members: &[(GridValue, GridValue)], out: &mut String) {
         ValueKind::Text(text) => members.len() > 1 || !text.starts_with('!'),
         _ => false,
     });
-    let (open, between, close) = if is_object {
-        ("{", ':', '}')
-    } else {
-        (r#"{"!dict":["#, ',', ']')
-    };
+    let (open, between, close) =
+        if is_object { ("{", ':', '}') } else { (r#"{"!dict":["#, ',', ']') };
     out.push_str(open);
     for (index, (key, value)) in members.iter().enumerate() {
         if index > 0 {

@@ -45,10 +45,8 @@ pub(super) fn read_python(text: &str) -> Result<GridValue, GridError> {
         let is_assigned = reader.rest().starts_with('=') && !reader.rest().starts_with("==");
         if name != "config" || !is_assigned {
             let line = reader.line_from(start);
-            let what = format!(
-                "`{}` is not `config = {{…}}`",
-                crate::printable(&text[line.clone()])
-            );
+            let what =
+                format!("`{}` is not `config = {{…}}`", crate::printable(&text[line.clone()]));
             return Err(reader.error(line, GridProblem::NotLiteral { what }));
         }
         if config.is_some() {
@@ -71,10 +69,7 @@ pub(super) fn read_json(text: &str) -> Result<GridValue, GridError> {
         let column = line.floor_char_boundary(error.column().saturating_sub(1));
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
-        let problem = GridProblem::Syntax {
-            language: "JSON",
-            message: message.to_owned(),
-        };
+        let problem = GridProblem::Syntax { language: "JSON", message: message.to_owned() };
         let at = before + column;
         return Err(SourceText(text).error(at..at + 1, problem));
     }
@@ -93,12 +88,7 @@ struct LiteralReader<'a> {
 
 impl<'a> LiteralReader<'a> {
     fn new(text: &'a str, dialect: Dialect) -> Self {
-        Self {
-            text,
-            at: 0,
-            dialect,
-            open: 0,
-        }
+        Self { text, at: 0, dialect, open: 0 }
     }
 
     fn rest(&self) -> &'a str {
@@ -113,10 +103,7 @@ impl<'a> LiteralReader<'a> {
     fn not_literal(&self, span: Range<usize>, what: impl Into<String>) -> GridError {
         let problem = match self.dialect {
             Dialect::Python => GridProblem::NotLiteral { what: what.into() },
-            Dialect::Json => GridProblem::Syntax {
-                language: "JSON",
-                message: what.into(),
-            },
+            Dialect::Json => GridProblem::Syntax { language: "JSON", message: what.into() },
         };
         self.error(span, problem)
     }
@@ -191,10 +178,7 @@ impl<'a> LiteralReader<'a> {
         if rest.is_empty() || rest.starts_with(['\n', '\r', '#']) {
             return Ok(());
         }
-        Err(self.not_literal(
-            self.line_from(self.at),
-            "this does something with the value",
-        ))
+        Err(self.not_literal(self.line_from(self.at), "this does something with the value"))
     }
 
     fn value(&mut self, depth: usize) -> Result<GridValue, GridError> {
@@ -243,10 +227,8 @@ impl<'a> LiteralReader<'a> {
                 ));
             }
             _ => {
-                let what = format!(
-                    "`{}` is a name or a call",
-                    crate::excerpt::quoted(word.as_bytes())
-                );
+                let what =
+                    format!("`{}` is a name or a call", crate::excerpt::quoted(word.as_bytes()));
                 return Err(self.not_literal(span, what));
             }
         };
@@ -264,10 +246,7 @@ impl<'a> LiteralReader<'a> {
         }
         let digits = self.at;
         let bytes = self.text.as_bytes();
-        let is_hex = self
-            .rest()
-            .get(..2)
-            .is_some_and(|two| two.eq_ignore_ascii_case("0x"));
+        let is_hex = self.rest().get(..2).is_some_and(|two| two.eq_ignore_ascii_case("0x"));
         while let Some(&byte) = bytes.get(self.at) {
             let signed = matches!(byte, b'-' | b'+')
                 && !is_hex
@@ -280,11 +259,7 @@ impl<'a> LiteralReader<'a> {
         }
         let span = start..self.at;
         let negative = self.text[start..digits].matches('-').count() % 2 == 1;
-        let text = format!(
-            "{}{}",
-            if negative { "-" } else { "" },
-            &self.text[digits..self.at]
-        );
+        let text = format!("{}{}", if negative { "-" } else { "" }, &self.text[digits..self.at]);
         let Some(kind) = python_number(&text) else {
             if text.ends_with(['j', 'J']) {
                 return Err(self.not_literal(span, "a complex number cannot be a parameter"));
@@ -298,11 +273,7 @@ impl<'a> LiteralReader<'a> {
             });
         };
         self.no_operator()?;
-        let written = if signs > 1 {
-            &text
-        } else {
-            &self.text[span.clone()]
-        };
+        let written = if signs > 1 { &text } else { &self.text[span.clone()] };
         Ok(GridValue::new(kind, span).written_as(&written.replace([' ', '\t'], "")))
     }
 

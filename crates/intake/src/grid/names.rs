@@ -64,16 +64,10 @@ impl FolderNames {
         let in_pieces = ignored.iter().all(|text| text.chars().count() == 1);
         let piece = |key: &str, value: &GridValue| {
             let text = python_str(value);
-            let until = config
-                .longest_value
-                .and_then(|longest| text.char_indices().nth(longest));
+            let until = config.longest_value.and_then(|longest| text.char_indices().nth(longest));
             let text = &text[..until.map_or(text.len(), |(at, _)| at)];
             let piece = format!("{key}{}{text}{}", config.indicator, config.separator);
-            if in_pieces {
-                without(piece, ignored)
-            } else {
-                piece
-            }
+            if in_pieces { without(piece, ignored) } else { piece }
         };
         let parts = |block: &Block| {
             let mut axes: Vec<usize> = (0..block.len()).collect();
@@ -88,11 +82,7 @@ impl FolderNames {
         };
         Self {
             blocks: blocks.iter().map(parts).collect(),
-            removed: if in_pieces {
-                Vec::new()
-            } else {
-                ignored.clone()
-            },
+            removed: if in_pieces { Vec::new() } else { ignored.clone() },
             same: SameNames::default(),
         }
     }

@@ -102,10 +102,7 @@ mod tests {
             ("0x_ff", int("255")),
             ("-0b101", int("-5")),
             ("0o17", int("15")),
-            (
-                "0xffffffffffffffffffffffffffffffff",
-                int("340282366920938463463374607431768211455"),
-            ),
+            ("0xffffffffffffffffffffffffffffffff", int("340282366920938463463374607431768211455")),
             ("1e-3", Some(ValueKind::Float(0.001))),
             (".5", Some(ValueKind::Float(0.5))),
             ("5.", Some(ValueKind::Float(5.0))),

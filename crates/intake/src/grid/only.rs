@@ -53,10 +53,7 @@ impl std::str::FromStr for Condition {
         let Some((key, value)) = text.split_once('=') else {
             return Err(OnlyError::NoValue(text.to_owned()));
         };
-        Ok(Self {
-            key: key.trim().to_owned(),
-            value: value.trim().to_owned(),
-        })
+        Ok(Self { key: key.trim().to_owned(), value: value.trim().to_owned() })
     }
 }
 
@@ -100,17 +97,9 @@ impl Condition {
         let (key, value) = (self.key.clone(), self.value.clone());
         if keys.contains(&self.key.as_str()) {
             let nearest = nearest(&value, values.iter().map(String::as_str)).map(str::to_owned);
-            return Err(OnlyError::UnknownValue {
-                key,
-                value,
-                nearest,
-            });
+            return Err(OnlyError::UnknownValue { key, value, nearest });
         }
         let nearest = nearest(&key, keys).map(str::to_owned);
-        Err(OnlyError::UnknownKey {
-            key,
-            value,
-            nearest,
-        })
+        Err(OnlyError::UnknownKey { key, value, nearest })
     }
 }

@@ -99,11 +99,7 @@ fn push_float(number: f64, out: &mut String) {
 
 /// Text within quotes: single ones, unless it has such and no double ones.
 fn push_text(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') {
-        '"'
-    } else {
-        '\''
-    };
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for c in text.chars() {
         match c {
@@ -133,7 +129,5 @@ pub(crate) fn is_printable(c: char) -> bool {
     }
     let code = u32::from(c);
     let before = UNPRINTABLE.partition_point(|&(_, last)| last < code);
-    UNPRINTABLE
-        .get(before)
-        .is_none_or(|&(first, _)| code < first)
+    UNPRINTABLE.get(before).is_none_or(|&(first, _)| code < first)
 }

@@ -154,10 +154,7 @@ impl InputProblem for GridProblem {
             Self::NoConfig => "write `config = {\"scheduler_config\": {…}, …}`".to_owned(),
             Self::Duplicate(_) => "leave one of them out".to_owned(),
             Self::KeyKind(_) => "a key is text or a number; put text in quotes".to_owned(),
-            Self::UnknownKey {
-                nearest: Some(nearest),
-                ..
-            } => did_you_mean(nearest),
+            Self::UnknownKey { nearest: Some(nearest), .. } => did_you_mean(nearest),
             Self::UnknownKey { known, .. } => format!("the keys are {}", known.join(", ")),
             Self::Kind { .. } | Self::Value { .. } => "docs/grid.md describes every key".to_owned(),
             Self::NoGpus => {

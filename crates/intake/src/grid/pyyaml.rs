@@ -122,10 +122,7 @@ fn floating(text: &str) -> Option<f64> {
         None => (text, None),
     };
     let (before, after) = mantissa.split_once('.')?;
-    let is_digits = |part: &str| {
-        part.bytes()
-            .all(|byte| byte == b'_' || byte.is_ascii_digit())
-    };
+    let is_digits = |part: &str| part.bytes().all(|byte| byte == b'_' || byte.is_ascii_digit());
     let starts = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
     let fits = is_digits(before)
         && is_digits(after)
@@ -142,10 +139,7 @@ fn floating(text: &str) -> Option<f64> {
 fn sexagesimal_float(text: &str) -> Option<f64> {
     let (whole, part) = text.split_once('.')?;
     let (first, minutes) = whole.split_once(':')?;
-    let is_digits = |part: &str| {
-        part.bytes()
-            .all(|byte| byte == b'_' || byte.is_ascii_digit())
-    };
+    let is_digits = |part: &str| part.bytes().all(|byte| byte == b'_' || byte.is_ascii_digit());
     if !first.starts_with(|c: char| c.is_ascii_digit()) || !is_digits(first) || !is_digits(part) {
         return None;
     }

@@ -128,9 +128,7 @@ impl SameNames {
             report.repeated += group.repeats;
             if !group.others.is_empty() {
                 report.shared += 1 + group.others.len() as u64;
-                let example = report
-                    .shared_example
-                    .get_or_insert_with(|| group.name.clone());
+                let example = report.shared_example.get_or_insert_with(|| group.name.clone());
                 // The same one, whatever the order in here.
                 if group.name < *example {
                     *example = group.name;
@@ -151,9 +149,7 @@ impl SameNames {
             return false;
         }
         let identity = hash(places.identity(place).as_bytes());
-        self.repeated
-            .get(&identity)
-            .is_some_and(|first| *first != place)
+        self.repeated.get(&identity).is_some_and(|first| *first != place)
     }
 }
 

@@ -21,9 +21,7 @@ fn refused(text: &str, language: GridLanguage) -> String {
 }
 
 fn folders(grid: &Grid) -> Vec<String> {
-    (0..grid.len())
-        .map(|place| grid.folder_name(place))
-        .collect()
+    (0..grid.len()).map(|place| grid.folder_name(place)).collect()
 }
 
 /// The command of the first test, as a person would type it.

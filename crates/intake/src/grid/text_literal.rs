@@ -29,12 +29,7 @@ pub(super) fn string_form(text: &str) -> Option<StringForm> {
     let quoted = &text[quote..];
     let closing = ["\"\"\"", "'''", "\"", "'"];
     let closing = closing.into_iter().find(|mark| quoted.starts_with(mark))?;
-    Some(StringForm {
-        opening: quote + closing.len(),
-        closing,
-        raw: prefix.contains('r'),
-        refused,
-    })
+    Some(StringForm { opening: quote + closing.len(), closing, raw: prefix.contains('r'), refused })
 }
 
 impl StringForm {
@@ -89,9 +84,7 @@ fn unescape(text: &str, dialect: Dialect) -> Result<(usize, Option<char>), &'sta
     let python = dialect == Dialect::Python;
     let plain = |c| Ok((2, Some(c)));
     let code = |digits: usize| {
-        let hex = text
-            .get(2..2 + digits)
-            .ok_or("this escape is not complete")?;
+        let hex = text.get(2..2 + digits).ok_or("this escape is not complete")?;
         u32::from_str_radix(hex, 16).map_err(|_| "this escape is not complete")
     };
     match kind {

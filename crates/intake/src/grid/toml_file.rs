@@ -42,16 +42,9 @@ fn value(text: &str, value: &Spanned<DeValue<'_>>, depth: usize) -> Result<GridV
         }
         DeValue::Table(table) => dictionary(text, table, depth)?,
     };
-    let is_spelled = matches!(
-        kind,
-        ValueKind::Bool(_) | ValueKind::Int(_) | ValueKind::Float(_)
-    );
+    let is_spelled = matches!(kind, ValueKind::Bool(_) | ValueKind::Int(_) | ValueKind::Float(_));
     let value = GridValue::new(kind, span);
-    Ok(if is_spelled {
-        value.written_as(written)
-    } else {
-        value
-    })
+    Ok(if is_spelled { value.written_as(written) } else { value })
 }
 
 fn dictionary(text: &str, table: &DeTable<'_>, depth: usize) -> Result<ValueKind, GridError> {

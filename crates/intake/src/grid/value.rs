@@ -41,11 +41,7 @@ impl PartialEq for GridValue {
 
 impl GridValue {
     pub fn new(kind: ValueKind, span: Range<usize>) -> Self {
-        Self {
-            kind,
-            span,
-            written: None,
-        }
+        Self { kind, span, written: None }
     }
 
     /// The same with what was written for it.
@@ -121,10 +117,7 @@ impl GridValue {
 
     /// Whether there is nothing in it, as in a list.
     pub fn is_scalar(&self) -> bool {
-        !matches!(
-            self.kind,
-            ValueKind::List(_) | ValueKind::Tuple(_) | ValueKind::Dict(_)
-        )
+        !matches!(self.kind, ValueKind::List(_) | ValueKind::Tuple(_) | ValueKind::Dict(_))
     }
 
     /// What it is, for messages.

@@ -191,10 +191,7 @@ impl<'a> YamlReader<'a> {
                 if self.aliased > MOST_ALIASED {
                     return Err(self.error(at, GridProblem::TooManyAliases));
                 }
-                return Ok(GridValue {
-                    span: at,
-                    ..value.clone()
-                });
+                return Ok(GridValue { span: at, ..value.clone() });
             }
             _ => (GridValue::new(ValueKind::None, at).written_as(""), 0),
         };
@@ -252,9 +249,7 @@ impl<'a> YamlReader<'a> {
         match value.kind {
             ValueKind::Dict(members) => merged.push(members),
             ValueKind::List(items)
-                if items
-                    .iter()
-                    .all(|item| matches!(item.kind, ValueKind::Dict(_))) =>
+                if items.iter().all(|item| matches!(item.kind, ValueKind::Dict(_))) =>
             {
                 for item in items {
                     self.merge(item, merged)?;
@@ -275,16 +270,8 @@ impl<'a> YamlReader<'a> {
         let wanted = |kind: ValueKind, fits: bool, key: &str, expected| {
             let found = GridValue::new(kind.clone(), 0..0).what();
             let key = key.to_owned();
-            let problem = GridProblem::Kind {
-                key,
-                expected,
-                found,
-            };
-            if fits {
-                Ok(kind)
-            } else {
-                Err(self.error(at.clone(), problem))
-            }
+            let problem = GridProblem::Kind { key, expected, found };
+            if fits { Ok(kind) } else { Err(self.error(at.clone(), problem)) }
         };
         let kind = match self.dialect {
             YamlDialect::Python => plain(text),

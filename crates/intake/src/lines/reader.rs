@@ -35,10 +35,7 @@ struct Joined {
 impl LineReader {
     /// Begins another source.
     pub fn next_source(&mut self) {
-        *self = Self {
-            names: std::mem::take(&mut self.names),
-            ..Self::default()
-        };
+        *self = Self { names: std::mem::take(&mut self.names), ..Self::default() };
     }
 
     /// How many bytes of a command are held back, because it goes on.
@@ -68,11 +65,7 @@ impl LineReader {
 
         let goes_on = ends_in_escape(line);
         let part = &line[..line.len() - usize::from(goes_on)];
-        let nul = if has_nul {
-            memchr::memchr(0, part)
-        } else {
-            None
-        };
+        let nul = if has_nul { memchr::memchr(0, part) } else { None };
         let error = nul.map(|at| LineError::new(self.line, line, at..at + 1, LineProblem::Nul));
         if !goes_on && self.joined.is_none() {
             return self.command(self.line, error, || part[first..trimmed(part)].to_vec());
@@ -103,8 +96,7 @@ impl LineReader {
 
     /// The input has ended.
     pub fn end(&mut self) -> Option<Result<Entry, LineError>> {
-        self.joined_so_far()
-            .or_else(|| self.directives.take()?.into_unused().map(Err))
+        self.joined_so_far().or_else(|| self.directives.take()?.into_unused().map(Err))
     }
 
     fn comment(&mut self, line: &[u8], start: usize) {
@@ -113,9 +105,8 @@ impl LineReader {
             return;
         }
         let number = self.line;
-        let directives = self
-            .directives
-            .get_or_insert_with(|| Box::new(Directives::new(number, line, start)));
+        let directives =
+            self.directives.get_or_insert_with(|| Box::new(Directives::new(number, line, start)));
         if let Comment::Directive = comment {
             directives.read(number, line, start, &self.names, &mut self.errors);
         } else {
@@ -154,11 +145,7 @@ impl LineReader {
 
     /// Ends the command that went on over several lines, if there is one.
     fn joined_so_far(&mut self) -> Option<Result<Entry, LineError>> {
-        let Joined {
-            mut text,
-            line,
-            error,
-        } = self.joined.take()?;
+        let Joined { mut text, line, error } = self.joined.take()?;
         self.command(line, error, || {
             text.truncate(trimmed(&text));
             let first = text.iter().position(|&b| !is_blank(b));
@@ -183,10 +170,7 @@ impl LineReader {
             // Most commands: made where it is returned, not moved there.
             return Some(Ok(Entry {
                 line,
-                spec: TaskSpec {
-                    command: Command::Line(command()),
-                    ..TaskSpec::default()
-                },
+                spec: TaskSpec { command: Command::Line(command()), ..TaskSpec::default() },
             }));
         };
         let mut spec = directives.into_spec()?;

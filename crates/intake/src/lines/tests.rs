@@ -34,12 +34,7 @@ fn command(entry: Entry) -> Vec<u8> {
 /// The specs of all entries without their commands; the input has no errors.
 fn specs(input: &str) -> Vec<TaskSpec> {
     let found = read(Separator::Newline, &[input.as_bytes()]).into_iter();
-    found
-        .map(|entry| TaskSpec {
-            command: Command::default(),
-            ..entry.unwrap().spec
-        })
-        .collect()
+    found.map(|entry| TaskSpec { command: Command::default(), ..entry.unwrap().spec }).collect()
 }
 
 /// Command and line of each entry; the input has no errors.
@@ -98,10 +93,7 @@ fn a_backslash_at_the_end_joins_the_next_line() {
         ("a\\\\\\\nb", vec![("a\\\\b", 1)]),
         ("a \\\r\nb\r\n", vec![("a b", 1)]),
         ("a \\\n\nb", vec![("a", 1), ("b", 3)]),
-        (
-            "a \\\n# no comment\nb",
-            vec![("a # no comment", 1), ("b", 3)],
-        ),
+        ("a \\\n# no comment\nb", vec![("a # no comment", 1), ("b", 3)]),
         ("# remark \\\nb", vec![("b", 2)]),
         ("\\\n  \\\nb", vec![("b", 3)]),
         ("\\\n# remark \\\nb", vec![("b", 3)]),
@@ -157,11 +149,7 @@ fn null_separated_items_are_taken_exactly_as_they_are() {
         .collect();
     assert_eq!(
         found,
-        [
-            (1, b" a\n# b \\\n".to_vec()),
-            (4, b"#packhorse x".to_vec()),
-            (4, b"c\xff".to_vec())
-        ]
+        [(1, b" a\n# b \\\n".to_vec()), (4, b"#packhorse x".to_vec()), (4, b"c\xff".to_vec())]
     );
 }
 
@@ -249,11 +237,7 @@ fn wrong_directives_are_named_by_line_and_column() {
     for (input, column, wanted) in [
         ("#packhorse vram=9\na", 17, "an amount of memory"),
         ("#packhorse ram=much\na", 16, "an amount of memory"),
-        (
-            "#packhorse cpu=two\na",
-            16,
-            "`two` is not a number of cores",
-        ),
+        ("#packhorse cpu=two\na", 16, "`two` is not a number of cores"),
         ("#packhorse signature=\na", 22, "cannot be a signature"),
         (&too_long, 22, "cannot be a signature"),
         ("#packhorse model=A100,,H100\na", 18, "missing a name"),
@@ -264,47 +248,19 @@ fn wrong_directives_are_named_by_line_and_column() {
         ("#packhorse log=a\0b\na", 16, "`log` contains a NUL byte"),
         ("#packhorse log=a log=b\na", 18, "given twice"),
         ("#packhorse env=A\na", 16, "NAME=VALUE"),
-        (
-            "#packhorse env==1\na",
-            16,
-            "name of an environment variable",
-        ),
+        ("#packhorse env==1\na", 16, "name of an environment variable"),
         ("#packhorse env=A=\0\na", 16, "`env` contains a NUL byte"),
-        (
-            "#packhorse env=A=1 env=A=2\na",
-            20,
-            "the variable `A` is given twice",
-        ),
+        ("#packhorse env=A=1 env=A=2\na", 20, "the variable `A` is given twice"),
         ("#packhorse gpu=1\na", 12, "there is no option `gpu`"),
         ("#packhorse gpus=1.5\na", 17, "`gpus`: `1.5` is not"),
-        (
-            "  #packhorse cores=-1\na",
-            20,
-            "`-1` is not a whole number from 0",
-        ),
-        (
-            "#packhorse priority=x\na",
-            21,
-            "from -2147483648 to 2147483647",
-        ),
-        (
-            "#packhorse retries=9999999999\na",
-            20,
-            "from 0 to 4294967295",
-        ),
+        ("  #packhorse cores=-1\na", 20, "`-1` is not a whole number from 0"),
+        ("#packhorse priority=x\na", 21, "from -2147483648 to 2147483647"),
+        ("#packhorse retries=9999999999\na", 20, "from 0 to 4294967295"),
         ("#packhorse timeout=soon\na", 20, "a length of time"),
         ("#packhorse name=a,b\na", 17, "cannot be the name"),
         ("#packhorse name=\na", 17, "cannot be the name"),
-        (
-            "#packhorse after=ghost\na",
-            18,
-            "no earlier task is called `ghost`",
-        ),
-        (
-            "#packhorse name=a after=a\na",
-            25,
-            "no earlier task is called `a`",
-        ),
+        ("#packhorse after=ghost\na", 18, "no earlier task is called `ghost`"),
+        ("#packhorse name=a after=a\na", 25, "no earlier task is called `a`"),
         ("#packhorse gpus\na", 12, "KEY=VALUE"),
         ("#packhorse cores=1 \\\na", 20, "KEY=VALUE"),
         ("#packhorse gpus=1 gpus=2\na", 19, "given twice"),
@@ -480,11 +436,7 @@ proptest! {
 
 #[test]
 fn a_line_beyond_all_measure_is_refused_and_takes_no_memory() {
-    for (start, end) in [
-        ("", "\n"),
-        ("#packhorse cores=2\n", "\n"),
-        ("a \\\n", " \\\nb\n"),
-    ] {
+    for (start, end) in [("", "\n"), ("#packhorse cores=2\n", "\n"), ("a \\\n", " \\\nb\n")] {
         let mut lines = TaskReader::new(TaskLanguage::Lines(Separator::Newline));
         lines.push(start.as_bytes());
         assert!(lines.next().is_none());
@@ -496,10 +448,7 @@ fn a_line_beyond_all_measure_is_refused_and_takes_no_memory() {
         lines.push(format!("{end}next\n").as_bytes());
         let error = lines.next().unwrap().unwrap_err();
         assert_eq!(*error.problem(), LineProblem::TooLong);
-        let rest: Vec<_> = lines
-            .by_ref()
-            .map(|entry| entry.unwrap().spec.command)
-            .collect();
+        let rest: Vec<_> = lines.by_ref().map(|entry| entry.unwrap().spec.command).collect();
         assert_eq!(rest.last(), Some(&Command::Line(b"next".to_vec())));
     }
 }

@@ -39,11 +39,7 @@ impl ParsedLine {
             Command::Line(line) => commands_of(line),
             Command::Words(words) => vec![texts(words)],
         };
-        let mut work = Self {
-            folder: normal(folder),
-            commands: Vec::new(),
-            set: env,
-        };
+        let mut work = Self { folder: normal(folder), commands: Vec::new(), set: env };
         work.add(commands.clone(), 0);
         if work.commands.is_empty() {
             let folder = &work.folder;
@@ -113,9 +109,7 @@ pub(super) fn is_shell(program: &str) -> bool {
 fn inner_line<'a>(program: &str, arguments: &'a [String]) -> Option<&'a String> {
     let arguments = is_shell(program).then_some(arguments)?;
     let options = arguments.iter().take_while(|word| word.starts_with('-'));
-    let at = options
-        .clone()
-        .position(|word| !word.starts_with("--") && word.ends_with('c'))?;
+    let at = options.clone().position(|word| !word.starts_with("--") && word.ends_with('c'))?;
     arguments.get(at + 1)
 }
 

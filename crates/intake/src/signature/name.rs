@@ -30,9 +30,8 @@ static SIZES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
 });
 
 /// Parts of names that say that a configuration is chosen.
-const CONFIGS: [&str; 8] = [
-    "cfg", "conf", "config", "configs", "hparams", "preset", "recipe", "yaml",
-];
+const CONFIGS: [&str; 8] =
+    ["cfg", "conf", "config", "configs", "hparams", "preset", "recipe", "yaml"];
 
 /// Whole names of labels, places to write, seeds and ports.
 static LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {

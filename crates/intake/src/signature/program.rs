@@ -1,9 +1,7 @@
 //! What stands before the program that does the work.
 
 /// Words of the shell after which a command begins.
-const KEYWORDS: &[&str] = &[
-    "!", "do", "elif", "else", "exec", "if", "then", "until", "while", "{",
-];
+const KEYWORDS: &[&str] = &["!", "do", "elif", "else", "exec", "if", "then", "until", "while", "{"];
 
 /// Programs that only start another: their options that have a value in the next word,
 /// and how many operands stand before the program.

@@ -67,20 +67,12 @@ impl SignatureDraft {
         if let Some(name) = work.folder.file_name() {
             family = format!("{}: {family}", masked(&name.to_string_lossy()));
         }
-        Self {
-            family: cut(&printable(&family)),
-            details: shape.details,
-            files: shape.files,
-        }
+        Self { family: cut(&printable(&family)), details: shape.details, files: shape.files }
     }
 
     /// That of a task whose person says what it is remembered by.
     pub fn named(signature: &str) -> Self {
-        Self {
-            family: signature.to_owned(),
-            details: Vec::new(),
-            files: Vec::new(),
-        }
+        Self { family: signature.to_owned(), details: Vec::new(), files: Vec::new() }
     }
 
     /// The files that it may depend on.
@@ -101,18 +93,12 @@ impl SignatureDraft {
         let details: Vec<String> = details.map(|text| in_brackets(&text)).collect();
         let mut details = details.join(" ");
         if details.is_empty() {
-            return Signature {
-                name: self.family,
-                family: None,
-            };
+            return Signature { name: self.family, family: None };
         }
         if details.len() > LONGEST_DETAILS {
             details = format!("{:016x}", content_hash(details.as_bytes()));
         }
-        Signature {
-            name: format!("{} [{details}]", self.family),
-            family: Some(self.family),
-        }
+        Signature { name: format!("{} [{details}]", self.family), family: Some(self.family) }
     }
 }
 
@@ -210,8 +196,7 @@ impl CommandShape {
             self.flag(word);
         } else if let Some((key, value)) = pair(word) {
             let value = self.kept(meaning_of(key), value);
-            self.words
-                .push(format!("{key}={}", shown(&value.unwrap_or_default())));
+            self.words.push(format!("{key}={}", shown(&value.unwrap_or_default())));
             self.flag = None;
         } else {
             self.value(word);
@@ -278,8 +263,7 @@ impl CommandShape {
         let looks_like_file = has_counter || text.contains(['/', '.', '@']);
         let may_be_file = is_config || (is_name && looks_like_file);
         if may_be_file {
-            self.details
-                .push(SignatureDetail::File(self.files.len(), name));
+            self.details.push(SignatureDetail::File(self.files.len(), name));
             self.files.push(self.folder.join(path));
         } else {
             self.details.extend(name.map(SignatureDetail::Text));

@@ -40,10 +40,7 @@ fn the_shape_of_commands_as_people_write_them() {
         ("python train.py", "proj: python train.py"),
         ("python train.py --lr 0.1", "proj: python train.py --lr"),
         ("python train.py --lr=1e-3", "proj: python train.py --lr"),
-        (
-            "python train.py --betas 0.9 0.999 x",
-            "proj: python train.py --betas x",
-        ),
+        ("python train.py --betas 0.9 0.999 x", "proj: python train.py --betas x"),
         ("train -n5 -j 8", "proj: train -n -j"),
         ("train -b32", "proj: train -b 32"),
         ("train --temp -1 --x", "proj: train --temp --x"),
@@ -52,10 +49,7 @@ fn the_shape_of_commands_as_people_write_them() {
             "python main.py lr=0.1 +opt.wd=1e-4 model=vit_b_16",
             "proj: python main.py lr= +opt.wd= model=vit_b_16",
         ),
-        (
-            "train --model resnet50 --data=cifar10",
-            "proj: train --model resnet50 --data cifar10",
-        ),
+        ("train --model resnet50 --data=cifar10", "proj: train --model resnet50 --data cifar10"),
         (
             "train --batch-size 32 --hidden 64 128 --width 0.5",
             "proj: train --batch-size 32 --hidden 64 128 --width",
@@ -65,26 +59,14 @@ fn the_shape_of_commands_as_people_write_them() {
             "train --seed 3 --name best --output-dir out/x --gpu 2",
             "proj: train --seed --name --output-dir --gpu",
         ),
-        (
-            "train --resume out/run_17",
-            "proj: train --resume out/run_#",
-        ),
+        ("train --resume out/run_17", "proj: train --resume out/run_#"),
         ("train --day 2024-05-01", "proj: train --day"),
         ("train --device cuda:1", "proj: train --device cuda:#"),
         ("train out/lr=0.1/a", "proj: train out/lr=#.#/a"),
         ("train 5 0.1 a 7", "proj: train # a # [5 0.1 7]"),
-        (
-            "train --prompt 'a  big\ncat'",
-            "proj: train --prompt 'a big cat'",
-        ),
-        (
-            "train --cfg '{\"lr\": 0.1}'",
-            "proj: train --cfg '{\"lr\": #}'",
-        ),
-        (
-            "train /data/sets/imagenet ~/a/b/c ./d e/f/g",
-            "proj: train sets/imagenet b/c d e/f/g",
-        ),
+        ("train --prompt 'a  big\ncat'", "proj: train --prompt 'a big cat'"),
+        ("train --cfg '{\"lr\": 0.1}'", "proj: train --cfg '{\"lr\": #}'"),
+        ("train /data/sets/imagenet ~/a/b/c ./d e/f/g", "proj: train sets/imagenet b/c d e/f/g"),
         ("train -- --lr 3", "proj: train -- --lr"),
         ("train - ''", "proj: train - "),
     ] {
@@ -95,14 +77,8 @@ fn the_shape_of_commands_as_people_write_them() {
 #[test]
 fn what_only_surrounds_the_work_is_left_out() {
     for (line, wanted) in [
-        (
-            "CUDA_LAUNCH_BLOCKING=1 SEED=3 python a.py",
-            "proj: python a.py",
-        ),
-        (
-            "MODEL=vit BATCH_SIZE=8 ./run.sh",
-            "proj: MODEL=vit BATCH_SIZE=8 run.sh",
-        ),
+        ("CUDA_LAUNCH_BLOCKING=1 SEED=3 python a.py", "proj: python a.py"),
+        ("MODEL=vit BATCH_SIZE=8 ./run.sh", "proj: MODEL=vit BATCH_SIZE=8 run.sh"),
         ("cd sub/dir && python a.py", "dir: python a.py"),
         ("cd ../other; python a.py", "other: python a.py"),
         ("cd sub/.. && cd ./ && python a.py", "proj: python a.py"),
@@ -112,16 +88,10 @@ fn what_only_surrounds_the_work_is_left_out() {
             "source venv/bin/activate && conda activate x && mkdir -p out && python a.py",
             "proj: python a.py",
         ),
-        (
-            "python a.py --lr 1 2>&1 | tee run_3.log",
-            "proj: python a.py --lr",
-        ),
+        ("python a.py --lr 1 2>&1 | tee run_3.log", "proj: python a.py --lr"),
         ("python a.py > out_3.log", "proj: python a.py"),
         ("python a.py; python b.py", "proj: python a.py; python b.py"),
-        (
-            "for i in 1 2; do python a.py $i; done",
-            "proj: python a.py $i",
-        ),
+        ("for i in 1 2; do python a.py $i; done", "proj: python a.py $i"),
         ("if true; then ./a; fi", "proj: a"),
         ("nohup nice -n 10 python a.py &", "proj: python a.py"),
         ("timeout -k 5 2h python a.py", "proj: python a.py"),
@@ -129,19 +99,10 @@ fn what_only_surrounds_the_work_is_left_out() {
         ("/usr/bin/env python3 a.py", "proj: python a.py"),
         ("uv run a.py --lr 1", "proj: a.py --lr"),
         ("uv run --with x a.py", "proj: uv run --with x a.py"),
-        (
-            "/home/me/venv/bin/python3.11 -u -m pkg.mod",
-            "proj: python -m pkg.mod",
-        ),
+        ("/home/me/venv/bin/python3.11 -u -m pkg.mod", "proj: python -m pkg.mod"),
         ("/opt/tools/solve_2 x", "proj: solve_2 x"),
-        (
-            "bash -lc 'cd x && python a.py --lr 2'",
-            "x: python a.py --lr",
-        ),
-        (
-            "A=b sh -c \"sh -c 'python a.py --lr 2'\"",
-            "proj: A=b python a.py --lr",
-        ),
+        ("bash -lc 'cd x && python a.py --lr 2'", "x: python a.py --lr"),
+        ("A=b sh -c \"sh -c 'python a.py --lr 2'\"", "proj: A=b python a.py --lr"),
         ("bash run.sh 5", "proj: bash run.sh # [5]"),
         (
             "torchrun --nproc_per_node 2 --master_port 1234 train.py --lr 1",
@@ -187,17 +148,9 @@ fn what_is_put_in_front_does_not_make_a_new_kind() {
         "chrt -b 0",
         "nohup nice -n 5 taskset -c 0,2 env A=1 time",
     ] {
-        assert_eq!(
-            shape(&format!("{front} python t.py --bs 8")),
-            bare,
-            "{front}"
-        );
+        assert_eq!(shape(&format!("{front} python t.py --bs 8")), bare, "{front}");
     }
-    for python in [
-        "python3 -u",
-        "python -uB -W ignore -X dev",
-        "python3.12 -O -u",
-    ] {
+    for python in ["python3 -u", "python -uB -W ignore -X dev", "python3.12 -O -u"] {
         assert_eq!(shape(&format!("{python} t.py --bs 8")), bare, "{python}");
     }
 }
@@ -229,32 +182,20 @@ fn variables_count_however_they_are_set() {
 #[test]
 fn files_of_settings_count_by_what_is_in_them() {
     for (line, wanted) in [
-        (
-            "python t.py --config cfg/exp1.yaml",
-            "/home/me/proj/cfg/exp1.yaml",
-        ),
+        ("python t.py --config cfg/exp1.yaml", "/home/me/proj/cfg/exp1.yaml"),
         ("python t.py --config=exp1", "/home/me/proj/exp1"),
         ("python t.py config=a/b.yaml", "/home/me/proj/a/b.yaml"),
         ("python t.py @args.txt", "/home/me/proj/args.txt"),
         ("python t.py /etc/x.toml", "/etc/x.toml"),
-        (
-            "cd sub && python t.py ../x.json",
-            "/home/me/proj/sub/../x.json",
-        ),
+        ("cd sub && python t.py ../x.json", "/home/me/proj/sub/../x.json"),
         ("CFG=x.ini ./train", "/home/me/proj/x.ini"),
-        (
-            "python tools/t.py configs/net.py",
-            "/home/me/proj/configs/net.py",
-        ),
+        ("python tools/t.py configs/net.py", "/home/me/proj/configs/net.py"),
         ("python -m pkg.t --config net.py", "/home/me/proj/net.py"),
         ("torchrun --standalone t.py c.yaml", "/home/me/proj/c.yaml"),
         ("python t.py exp1", "/home/me/proj/exp1"),
         ("python t.py --data fold2", "/home/me/proj/fold2"),
         ("python t.py --exp cfg/a.yaml", "/home/me/proj/cfg/a.yaml"),
-        (
-            "python t.py --experiment=cfg/exp1.yaml",
-            "/home/me/proj/cfg/exp1.yaml",
-        ),
+        ("python t.py --experiment=cfg/exp1.yaml", "/home/me/proj/cfg/exp1.yaml"),
     ] {
         assert_eq!(files(line), [wanted], "{line}");
         let [one, other] = [1, 2].map(|content| with_content(line, content));
@@ -319,10 +260,7 @@ fn words_are_taken_as_they_are() {
     let words = |words: &[&str]| Command::Words(words.iter().map(|w| (*w).into()).collect());
     let folder = Path::new("code1");
     let csv = words(&["/usr/bin/python3", "code1.py", "--epochs=90", "--id=17"]);
-    assert_eq!(
-        signature(&csv, folder),
-        "code1: python code1.py --epochs --id"
-    );
+    assert_eq!(signature(&csv, folder), "code1: python code1.py --epochs --id");
     let odd = words(&["a;b", "> c", "--x y|z"]);
     assert_eq!(signature(&odd, folder), "code1: a;b '> c' '--x y|z'");
     let inner = words(&["sh", "-c", "python a.py | tee x"]);
@@ -348,10 +286,7 @@ fn a_long_shape_is_cut_and_told_apart_by_its_end() {
 
 #[test]
 fn a_signature_can_be_printed() {
-    let found = signature(
-        &Command::Line(b"a \x1b[2J\xff 'b\nc'".to_vec()),
-        Path::new("/x\n"),
-    );
+    let found = signature(&Command::Line(b"a \x1b[2J\xff 'b\nc'".to_vec()), Path::new("/x\n"));
     assert!(!found.contains(|c: char| c.is_control()), "{found:?}");
 }
 

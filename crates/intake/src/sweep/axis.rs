@@ -47,10 +47,7 @@ pub(super) fn axes(
         if let Some(zip) = zip_of[member] {
             axis_of_zip[zip] = Some(axes.len());
         }
-        axes.push(SweepAxis {
-            members: vec![member],
-            len: parameter.len(),
-        });
+        axes.push(SweepAxis { members: vec![member], len: parameter.len() });
     }
     for axis in &axes {
         let members = axis.members.iter().map(|&member| &parameters[member]);

@@ -74,12 +74,7 @@ impl<'a> Parts<'a> {
         let are_digits =
             |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
         let is_number = are_digits(&[whole, fraction].concat()) && are_digits(magnitude);
-        is_number.then_some(Self {
-            sign,
-            whole,
-            fraction,
-            exponent,
-        })
+        is_number.then_some(Self { sign, whole, fraction, exponent })
     }
 
     fn decimal(&self) -> Option<Decimal> {
@@ -123,10 +118,7 @@ mod tests {
             ("1.5e3", "1500"),
             ("1e-4", "0.0001"),
             ("12.5E-1", "1.25"),
-            (
-                "123456789012345678901234567890",
-                "123456789012345678901234567890",
-            ),
+            ("123456789012345678901234567890", "123456789012345678901234567890"),
         ] {
             let mut out = Vec::new();
             Decimal::parse(text).unwrap().unwrap().push_to(&mut out);

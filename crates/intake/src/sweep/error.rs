@@ -178,14 +178,12 @@ impl InputProblem for TemplateProblem {
             Self::Attribute(name) => format!(
                 "write {{{name}}}, or {{{{ and }}}} for literal braces; names have no `.` or `[`"
             ),
-            Self::Unknown {
-                name,
-                nearest: Some(nearest),
-                ..
-            } => format!("did you mean {{{nearest}}}? if not, give it values: -p {name} …"),
-            Self::Unknown {
-                name, dollar: true, ..
-            } => format!("write ${{{{{name}}}}} for a variable of the shell"),
+            Self::Unknown { name, nearest: Some(nearest), .. } => {
+                format!("did you mean {{{nearest}}}? if not, give it values: -p {name} …")
+            }
+            Self::Unknown { name, dollar: true, .. } => {
+                format!("write ${{{{{name}}}}} for a variable of the shell")
+            }
             Self::Unknown { name, .. } if is_plain(name) => {
                 format!("give it values: -p {name} …; or write {{{{ and }}}} for literal braces")
             }
@@ -212,8 +210,7 @@ impl InputProblem for TemplateProblem {
 
 /// Whether a person would call a parameter so.
 fn is_plain(name: &str) -> bool {
-    name.chars()
-        .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
+    name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
 }
 
 /// Why a sweep could not be written.

@@ -85,10 +85,7 @@ impl Sweep {
                         return Err(wrong(place, problem).into());
                     };
                     let has_it = |axis: &SweepAxis| axis.members.contains(&parameter);
-                    Part::Value {
-                        parameter,
-                        axis: axes.iter().position(has_it).unwrap_or(0),
-                    }
+                    Part::Value { parameter, axis: axes.iter().position(has_it).unwrap_or(0) }
                 }
             });
         }

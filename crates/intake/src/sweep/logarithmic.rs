@@ -39,13 +39,7 @@ impl Logarithmic {
         let (first, last) = (end(dotted.first)?, end(dotted.last)?);
         let digits = digits_to_tell_apart(first, last, len)
             .ok_or_else(|| ParameterProblem::LogCrowded(quote()))?;
-        let mut all = Self {
-            first,
-            last,
-            len,
-            digits,
-            kept: Vec::new(),
-        };
+        let mut all = Self { first, last, len, digits, kept: Vec::new() };
         if len <= KEPT {
             all.kept = (0..len).map(|index| all.value(index)).collect();
         }

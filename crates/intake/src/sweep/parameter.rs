@@ -37,10 +37,7 @@ impl Parameter {
         values: &[T],
         read: impl Fn(&str) -> Result<Segment, ParameterProblem>,
     ) -> Result<Self, SweepError> {
-        let wrong = |problem| SweepError::Parameter {
-            name: quoted(name.as_bytes()),
-            problem,
-        };
+        let wrong = |problem| SweepError::Parameter { name: quoted(name.as_bytes()), problem };
         if name.is_empty() {
             return Err(wrong(ParameterProblem::NoName));
         }

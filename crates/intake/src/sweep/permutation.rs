@@ -59,12 +59,7 @@ impl Permutation {
                 let at = usize::try_from(index).ok().and_then(|i| table.get(i));
                 at.map_or(index, |&number| u128::from(number))
             }
-            Self::Feistel {
-                len,
-                last_row,
-                last_column,
-                keys,
-            } => {
+            Self::Feistel { len, last_row, last_column, keys } => {
                 let mut number = index.min(len - 1);
                 loop {
                     number = round_trip(number, *last_row, *last_column, keys);

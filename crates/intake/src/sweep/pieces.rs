@@ -54,10 +54,7 @@ pub(crate) fn pieces(
             pieces.push(TemplatePiece::Literal(std::mem::take(&mut literal)));
         }
         at = brace + end;
-        pieces.push(TemplatePiece::Placeholder {
-            name: name.to_owned(),
-            place: brace..at,
-        });
+        pieces.push(TemplatePiece::Placeholder { name: name.to_owned(), place: brace..at });
     }
     literal.push_str(&source[at..]);
     if !literal.is_empty() {

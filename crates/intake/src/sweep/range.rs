@@ -33,10 +33,7 @@ impl<'a> Dotted<'a> {
             Some((last, extra)) => (last, Some(extra)),
             None => (rest, None),
         };
-        let open = |end| ParameterProblem::OpenRange {
-            value: value(),
-            end,
-        };
+        let open = |end| ParameterProblem::OpenRange { value: value(), end };
         Err(match (is_number(first), is_number(last)) {
             (true, true) if last.starts_with('.') => ParameterProblem::Dots(value()),
             (true, true) => return Ok(Some(Self { first, last, extra })),
@@ -66,20 +63,14 @@ impl Steps {
         if given.is_none() && first.scale.max(last.scale) > 0 {
             return Err(ParameterProblem::NoStep(quote()));
         }
-        let step = given.unwrap_or(Decimal {
-            mantissa: 1,
-            scale: 0,
-            width: 0,
-        });
+        let step = given.unwrap_or(Decimal { mantissa: 1, scale: 0, width: 0 });
 
         let scale = first.scale.max(last.scale).max(step.scale);
         let width = first.width.max(last.width);
         let mantissa = first.at_scale(scale).map_err(digits)?;
         let last = last.at_scale(scale).map_err(digits)?;
         let step = step.at_scale(scale).map_err(digits)?;
-        let distance = last
-            .checked_sub(mantissa)
-            .ok_or_else(|| digits(TooManyDigits))?;
+        let distance = last.checked_sub(mantissa).ok_or_else(|| digits(TooManyDigits))?;
         if step == 0 {
             return Err(ParameterProblem::ZeroStep(quote()));
         }
@@ -87,11 +78,7 @@ impl Steps {
             return Err(ParameterProblem::WrongWay(quote()));
         }
         Ok(Self {
-            first: Decimal {
-                mantissa,
-                scale,
-                width,
-            },
+            first: Decimal { mantissa, scale, width },
             step: step.abs() * if distance < 0 { -1 } else { 1 },
             len: distance.unsigned_abs() / step.unsigned_abs() + 1,
         })
@@ -105,10 +92,6 @@ impl Steps {
         let index = i128::try_from(index).unwrap_or(i128::MAX);
         let distance = self.step.saturating_mul(index);
         let mantissa = self.first.mantissa.saturating_add(distance);
-        Decimal {
-            mantissa,
-            ..self.first
-        }
-        .push_to(out);
+        Decimal { mantissa, ..self.first }.push_to(out);
     }
 }

@@ -10,9 +10,7 @@ use crate::lines::Separator;
 
 fn sweep(template: &str, parameters: &[(&str, &[&str])]) -> SweepSpec {
     let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-    let parameters = parameters
-        .iter()
-        .map(|&(name, values)| (name.to_owned(), texts(values)));
+    let parameters = parameters.iter().map(|&(name, values)| (name.to_owned(), texts(values)));
     SweepSpec {
         template: template.to_owned(),
         parameters: parameters.collect(),
@@ -44,10 +42,8 @@ fn commands(sweep: &SweepSpec) -> Vec<String> {
 }
 
 fn all_of(sweep: &Sweep) -> Vec<String> {
-    let all: Vec<String> = sweep
-        .commands()
-        .map(|command| String::from_utf8(command).unwrap())
-        .collect();
+    let all: Vec<String> =
+        sweep.commands().map(|command| String::from_utf8(command).unwrap()).collect();
     assert_eq!(all.len() as u128, sweep.len());
     all
 }
@@ -66,17 +62,11 @@ fn in_a_grid_the_last_parameter_changes_fastest() {
     // However the template orders them.
     for template in ["{a}{b}", "{b}{a}", "{a} {b} {a}", "-{b}-"] {
         let fill = |(a, b)| template.replace("{a}", a).replace("{b}", b);
-        let wanted: Vec<String> = [
-            ("x", "1"),
-            ("x", "2"),
-            ("x", "3"),
-            ("y", "1"),
-            ("y", "2"),
-            ("y", "3"),
-        ]
-        .into_iter()
-        .map(fill)
-        .collect();
+        let wanted: Vec<String> =
+            [("x", "1"), ("x", "2"), ("x", "3"), ("y", "1"), ("y", "2"), ("y", "3")]
+                .into_iter()
+                .map(fill)
+                .collect();
         let sweep = sweep(template, &TWO_BY_THREE_TEXTS);
         let sweep = Sweep::new(&sweep, SweepLanguage::Original).unwrap();
         assert_eq!(all_of(&sweep), wanted, "{template}");

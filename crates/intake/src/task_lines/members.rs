@@ -11,11 +11,7 @@ pub(super) struct Member {
 }
 
 const fn member(key: &'static str, expected: &'static str, example: &'static str) -> Member {
-    Member {
-        key,
-        expected,
-        example,
-    }
+    Member { key, expected, example }
 }
 
 const COUNT: &str = "a whole number from 0 to 4294967295";
@@ -33,25 +29,13 @@ pub(super) const MEMBERS: &[Member] = &[
     ),
     member("name", TEXT, "\"prep\""),
     member("after", "a list of names", "[\"prep\"]"),
-    member(
-        "env",
-        "an object whose values are text",
-        "{\"SEED\": \"1\"}",
-    ),
+    member("env", "an object whose values are text", "{\"SEED\": \"1\"}"),
     member("folder", PATH, "\"code\""),
     member("params", "an object", "{\"lr\": 0.1}"),
     member("results", PATH, "\"results/1\""),
     member("log", PATH, "\"train.log\""),
-    member(
-        "preload",
-        "a list of Python modules",
-        "[\"torch\", \"numpy\"]",
-    ),
-    member(
-        "gpus",
-        "a whole number, or a part of one GPU such as 0.5 or \"1/3\"",
-        "0.5",
-    ),
+    member("preload", "a list of Python modules", "[\"torch\", \"numpy\"]"),
+    member("gpus", "a whole number, or a part of one GPU such as 0.5 or \"1/3\"", "0.5"),
     member("vram", MEMORY, "\"9G\""),
     member("gpu_model", TEXT, "\"A100,H100\""),
     member("signature", TEXT, "\"resnet\""),
@@ -63,11 +47,7 @@ pub(super) const MEMBERS: &[Member] = &[
     member("cores", COUNT, "2"),
     member("cpu", "a number of cores, such as 4, 1.5 or \"1/3\"", "1.5"),
     member("ram", MEMORY, "\"16G\""),
-    member(
-        "priority",
-        "a whole number from -2147483648 to 2147483647",
-        "-1",
-    ),
+    member("priority", "a whole number from -2147483648 to 2147483647", "-1"),
     member("group", TEXT, "\"small\""),
     member("group_limit", "a whole number from 1 to 4294967295", "2"),
     member("retries", COUNT, "2"),

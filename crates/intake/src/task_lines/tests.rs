@@ -41,19 +41,7 @@ fn a_line_is_a_task() {
         gpus: Some(GpuRequest::Share(Milli(500))),
         ..TaskSpec::new(Command::Words(vec![b"a".to_vec(), b"b c".to_vec()]))
     };
-    assert_eq!(
-        found,
-        [
-            Entry {
-                line: 1,
-                spec: first
-            },
-            Entry {
-                line: 4,
-                spec: second
-            }
-        ]
-    );
+    assert_eq!(found, [Entry { line: 1, spec: first }, Entry { line: 4, spec: second }]);
 }
 
 #[test]
@@ -85,10 +73,7 @@ fn every_field_of_a_task_is_a_member_with_an_example() {
         // A list is wrong for all but those that take one.
         let wrong = format!("{{\"{key}\": [[1]]}}");
         let (_, _, message) = problems(wrong).remove(0);
-        assert!(
-            message.starts_with(&format!("`{key}` must be ")),
-            "{message}"
-        );
+        assert!(message.starts_with(&format!("`{key}` must be ")), "{message}");
     }
 }
 
@@ -116,11 +101,7 @@ fn what_is_no_object_with_a_command_is_named_by_line_and_column() {
         (r#"{'command': "a"}"#, 2, "key must be a string"),
         (r#"{"command": 'a'}"#, 13, "expected value"),
         (r#"{"command": "a", "gpus": NaN}"#, 26, "expected value"),
-        (
-            r#"{"command": "a", "params": {"a": 1e999}}"#,
-            28,
-            "number out of range",
-        ),
+        (r#"{"command": "a", "params": {"a": 1e999}}"#, 28, "number out of range"),
         ("{}", 1, "this task has no command"),
         (r#"{"command": "  "}"#, 13, "this task has no command"),
         (r#"{"command": []}"#, 13, "this task has no command"),
@@ -128,16 +109,8 @@ fn what_is_no_object_with_a_command_is_named_by_line_and_column() {
         (r#"{"command": 7}"#, 13, "`command` must be text (a line"),
         (r#"{"command": "a\u0000"}"#, 13, "`command` contains a NUL"),
         (r#"{"comand": "a"}"#, 2, "there is no key `comand`"),
-        (
-            r#"{"command": "a", "command": "b"}"#,
-            18,
-            "`command` is given twice",
-        ),
-        (
-            r#"{"command": "a", "gpu_model": "a", "model": "b"}"#,
-            36,
-            "`gpu_model` is given twice",
-        ),
+        (r#"{"command": "a", "command": "b"}"#, 18, "`command` is given twice"),
+        (r#"{"command": "a", "gpu_model": "a", "model": "b"}"#, 36, "`gpu_model` is given twice"),
     ]);
 }
 
@@ -150,31 +123,15 @@ fn wrong_values_are_named_by_line_and_column() {
             "`cores` must be a whole number from 0 to 4294967295",
         ),
         (r#"{"command": "a", "cores": -1}"#, 27, "`cores` must be"),
-        (
-            r#"{"command": "a", "gpus": 1.5}"#,
-            26,
-            "`gpus`: `1.5` is not a part of one GPU",
-        ),
-        (
-            r#"{"command": "a", "gpus": true}"#,
-            26,
-            "`gpus` must be a whole number, or a part",
-        ),
+        (r#"{"command": "a", "gpus": 1.5}"#, 26, "`gpus`: `1.5` is not a part of one GPU"),
+        (r#"{"command": "a", "gpus": true}"#, 26, "`gpus` must be a whole number, or a part"),
         (
             r#"{"command": "a", "cpu": "two"}"#,
             25,
             "`cpu`: `two` is not a number of cores, such as 4, 1.5 or 1/3",
         ),
-        (
-            r#"{"command": "a", "ram": "much"}"#,
-            25,
-            "`ram`: `much` is not an amount of memory",
-        ),
-        (
-            r#"{"command": "a", "timeout": "soon"}"#,
-            29,
-            "`timeout`: `soon` is not a length of time",
-        ),
+        (r#"{"command": "a", "ram": "much"}"#, 25, "`ram`: `much` is not an amount of memory"),
+        (r#"{"command": "a", "timeout": "soon"}"#, 29, "`timeout`: `soon` is not a length of time"),
         (
             r#"{"command": "a", "env": {"A": 1}}"#,
             25,
@@ -190,42 +147,18 @@ fn wrong_values_are_named_by_line_and_column() {
             25,
             "`` cannot be the name of an environment variable",
         ),
-        (
-            r#"{"command": "a", "env": {"A": "\u0000"}}"#,
-            25,
-            "`env` contains a NUL",
-        ),
+        (r#"{"command": "a", "env": {"A": "\u0000"}}"#, 25, "`env` contains a NUL"),
         (r#"{"command": "a", "log": ""}"#, 25, "`log` is empty"),
         (
             r#"{"command": "a", "preload": ["a b"]}"#,
             29,
             "`a b` cannot be the name of a Python module",
         ),
-        (
-            r#"{"command": "a", "model": "A100,"}"#,
-            27,
-            "missing a name",
-        ),
-        (
-            r#"{"command": "a", "signature": ""}"#,
-            31,
-            "cannot be a signature",
-        ),
-        (
-            r#"{"command": "a", "probe": "b"}"#,
-            27,
-            "does not run the task's command",
-        ),
-        (
-            r#"{"command": "a", "name": "b c"}"#,
-            26,
-            "`b c` cannot be the name of a task",
-        ),
-        (
-            r#"{"command": "a", "after": ["ghost"]}"#,
-            27,
-            "no earlier task is called `ghost`",
-        ),
+        (r#"{"command": "a", "model": "A100,"}"#, 27, "missing a name"),
+        (r#"{"command": "a", "signature": ""}"#, 31, "cannot be a signature"),
+        (r#"{"command": "a", "probe": "b"}"#, 27, "does not run the task's command"),
+        (r#"{"command": "a", "name": "b c"}"#, 26, "`b c` cannot be the name of a task"),
+        (r#"{"command": "a", "after": ["ghost"]}"#, 27, "no earlier task is called `ghost`"),
     ]);
 }
 
@@ -293,10 +226,7 @@ error: there is no key `retrys`
 fn what_json_lacks_is_said_in_the_hint() {
     for (input, wanted) in [
         (r#"{"params": {"a": NaN}}"#, "neither NaN nor infinity"),
-        (
-            r#"{"params": {"a": -Infinity}}"#,
-            "neither NaN nor infinity",
-        ),
+        (r#"{"params": {"a": -Infinity}}"#, "neither NaN nor infinity"),
         ("{'command': 1}", "double quotes"),
         ("{", "a task is one line"),
     ] {

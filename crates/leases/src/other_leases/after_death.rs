@@ -96,13 +96,7 @@ impl OtherLeases {
             let mut processes = self.known[known].processes.iter();
             processes.any(|(process, _)| *process == pid)
         };
-        for name in self
-            .known
-            .keys()
-            .filter(is_its)
-            .copied()
-            .collect::<Vec<_>>()
-        {
+        for name in self.known.keys().filter(is_its).copied().collect::<Vec<_>>() {
             let Some(known) = self.known.get_mut(&name) else {
                 continue;
             };
@@ -198,15 +192,8 @@ pub(super) fn left_running(
     lease: &Lease,
     leaders: &[ProcessKey],
 ) -> Vec<ProcessKey> {
-    let run = lease
-        .owner
-        .run
-        .map_or_else(String::new, |run| run.to_string());
-    let left = RunProcesses {
-        home: &lease.owner.home,
-        run: &run,
-        leaders,
-    };
+    let run = lease.owner.run.map_or_else(String::new, |run| run.to_string());
+    let left = RunProcesses { home: &lease.owner.home, run: &run, leaders };
     let is_theirs = |process: &ProcessKey| {
         let user = ProcEntry::of(process.pid).effective_user();
         user.is_ok_and(|uid| uid == lease.uid)
@@ -217,11 +204,7 @@ pub(super) fn left_running(
 
 /// A handle of a user's process, if it is alive.
 fn handle_of(process: ProcessKey, uid: u32) -> ProcessState {
-    process::find(LeaseName {
-        uid,
-        pid: process.pid,
-        start: process.start_time,
-    })
+    process::find(LeaseName { uid, pid: process.pid, start: process.start_time })
 }
 
 #[cfg(test)]
@@ -256,26 +239,15 @@ mod tests {
             let mut builder = std::fs::DirBuilder::new();
             builder.mode(0o755).create(&path).unwrap();
             let folder = Arc::new(folder.open_users(&[user]).unwrap().remove(0));
-            Self {
-                others,
-                folder,
-                path,
-                _place: place,
-            }
+            Self { others, folder, path, _place: place }
         }
 
         /// Puts a lease there of one who is dead: our number was never given to a process
         /// that started then. Reads it, and returns its path.
         fn read_dead(&mut self, start: u64, owner: &LeaseOwner, held: &[LeasedDevice]) -> PathBuf {
-            let content = LeaseContent {
-                held: held.to_vec(),
-                claim: None,
-            };
+            let content = LeaseContent { held: held.to_vec(), claim: None };
             let text = lease::write(&self.others.system, owner, &content, &[]).unwrap();
-            let name = LeaseName {
-                start,
-                ..self.others.me
-            };
+            let name = LeaseName { start, ..self.others.me };
             let path = self.path.join(name.to_string());
             fs_err::write(&path, &text).unwrap();
             self.others.read_file(&self.folder, name).unwrap();

@@ -130,10 +130,7 @@ pub fn held(device: &str, memory: u64) -> LeasedDevice {
 
 /// What is told of what is held.
 pub fn holding(held: &[LeasedDevice]) -> LeaseContent {
-    LeaseContent {
-        held: held.to_vec(),
-        claim: None,
-    }
+    LeaseContent { held: held.to_vec(), claim: None }
 }
 
 /// Publishes under the lock, as everybody does.
@@ -190,11 +187,7 @@ impl Peer {
     fn start(mut command: Command, folder: &Path) -> Self {
         command.args(["--exact", "peer", "--ignored", "--nocapture", "--quiet"]);
         command.env("LEASES_TEST_FOLDER", folder);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut peer = Self {
             input: child.stdin.take(),
             output: BufReader::new(child.stdout.take().unwrap()),
@@ -347,10 +340,7 @@ pub fn compete(leases: &mut Leases, rounds: u32, most: u64) {
             continue;
         }
         let theirs = memory_of(&guard, "GPU-1");
-        assert!(
-            theirs + mine <= most,
-            "{theirs} + {mine} of {most} are held"
-        );
+        assert!(theirs + mine <= most, "{theirs} + {mine} of {most} are held");
         mine = if theirs + mine < most { mine + 1 } else { 0 };
         match mine {
             0 => guard.publish(&holding(&[])).unwrap(),

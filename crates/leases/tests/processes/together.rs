@@ -13,10 +13,7 @@ fn each_sees_what_the_other_holds() {
     let mut mine = place.open();
     let mut peer = place.peer();
     assert_eq!(others(&mut mine), []);
-    let whole = LeasedDevice {
-        whole: true,
-        ..held("GPU-2", 5)
-    };
+    let whole = LeasedDevice { whole: true, ..held("GPU-2", 5) };
     publish(&mut mine, &[held("GPU-1", 10), whole]);
     assert_eq!(peer.tell("memory GPU-1"), "10");
     assert_eq!(peer.tell("memory GPU-2"), "5");
@@ -27,10 +24,7 @@ fn each_sees_what_the_other_holds() {
     let lease = &theirs[0];
     assert_eq!(lease.pid, peer.pid());
     assert_eq!(lease.uid, rustix::process::geteuid().as_raw());
-    let theirs = LeaseOwner {
-        home: peer.pid().to_string(),
-        ..owner()
-    };
+    let theirs = LeaseOwner { home: peer.pid().to_string(), ..owner() };
     assert_eq!(lease.owner, theirs);
     let expected = LeasedDevice {
         device: "GPU-1".into(),
@@ -255,11 +249,7 @@ fn people_see_everybody_and_change_nothing() {
     peer.tell("hold GPU-1 7");
     dead.tell("hold GPU-1 9");
     dead.kill();
-    let mut pids: Vec<u32> = read_leases(&place.path)
-        .unwrap()
-        .iter()
-        .map(|l| l.pid)
-        .collect();
+    let mut pids: Vec<u32> = read_leases(&place.path).unwrap().iter().map(|l| l.pid).collect();
     pids.sort_unstable();
     let mut expected = [std::process::id(), peer.pid()];
     expected.sort_unstable();
@@ -276,10 +266,7 @@ fn children_inherit_nothing_of_it() {
     assert_eq!(others(&mut mine).len(), 1);
     let flags = rustix::io::fcntl_getfd(mine.as_fd()).unwrap();
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
-    let listing = std::process::Command::new("ls")
-        .args(["-l", "/proc/self/fd"])
-        .output()
-        .unwrap();
+    let listing = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
     let listing = String::from_utf8(listing.stdout).unwrap();
     let ours = ["inotify", "eventpoll", "eventfd", "pidfd", "leases"];
     for word in ours {
@@ -333,11 +320,7 @@ fn a_lease_of_a_dead_process_counts_while_what_it_led_lives() {
         }
         let place = test_folder();
         let mut mine = place.open();
-        let mut peer = if other {
-            place.peer_of(OTHER)
-        } else {
-            place.peer()
-        };
+        let mut peer = if other { place.peer_of(OTHER) } else { place.peer() };
         peer.tell("hold GPU-1 7");
         let leader = peer.tell("lead");
         peer.kill();
@@ -345,10 +328,7 @@ fn a_lease_of_a_dead_process_counts_while_what_it_led_lives() {
         let theirs = others(&mut mine);
         assert_eq!(theirs.len(), 1);
         assert_eq!(theirs[0].left, Some(vec![leader.parse().unwrap()]));
-        assert_eq!(
-            theirs[0].describe("ours", "ann"),
-            "left by run 12 of ann, which was killed"
-        );
+        assert_eq!(theirs[0].describe("ours", "ann"), "left by run 12 of ann, which was killed");
         assert_eq!(read_leases(&place.path).unwrap(), theirs);
         // Also for one that comes later, and listens to nobody.
         assert_eq!(place.peer().tell("memory GPU-1"), "7");

@@ -27,12 +27,7 @@ fn model() -> Model {
     let name = file.file_name().unwrap().to_str().unwrap();
     let parts: Vec<u64> = name.split('-').map(|part| part.parse().unwrap()).collect();
     let uid = rustix::process::geteuid().as_raw();
-    Model {
-        text,
-        name: [uid.into(), parts[0], parts[1]],
-        _peer: peer,
-        place,
-    }
+    Model { text, name: [uid.into(), parts[0], parts[1]], _peer: peer, place }
 }
 
 impl Model {
@@ -65,11 +60,7 @@ impl Model {
         make(&draft);
         fs_err::rename(&draft, folder.join(&name)).unwrap();
         let is_ours = uid == self.name[0];
-        assert_eq!(
-            has_changes(&mine),
-            is_ours,
-            "others' folders are theirs alone"
-        );
+        assert_eq!(has_changes(&mine), is_ours, "others' folders are theirs alone");
         assert_eq!(others(&mut mine).len(), count);
         let still = folder.join(&name).symlink_metadata().is_ok();
         assert_eq!(still, there);
@@ -103,9 +94,7 @@ fn a_lease_of_a_process_that_never_was_is_removed() {
 fn a_lease_of_another_boot_is_removed() {
     let model = model();
     let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let other = model
-        .text
-        .replace(boot.trim(), "00000000-0000-0000-0000-000000000000");
+    let other = model.text.replace(boot.trim(), "00000000-0000-0000-0000-000000000000");
     assert_ne!(other, model.text);
     assert_eq!(model.tried(model.name, &other), (0, false));
 }
@@ -408,10 +397,7 @@ fn leases_that_somebody_made_up_are_gone_in_a_moment() {
         fs_err::write(place.user(uid).join(name), &model.text).unwrap();
     }
     let mut mine = place.open_deaf();
-    assert!(
-        mine.lock().unwrap().others().count() > 0,
-        "they may have left something running"
-    );
+    assert!(mine.lock().unwrap().others().count() > 0, "they may have left something running");
     assert_eq!(others(&mut mine), []);
     assert_eq!(place.files(), [""; 0]);
 }
@@ -453,11 +439,7 @@ fn however_many_wait_whoever_holds_something_is_seen() {
     };
     let start = model.text.find(r#""devices":"#).unwrap();
     let end = start + model.text[start..].find(']').unwrap() + 1;
-    let waiting = format!(
-        r#"{}"devices":[]{}"#,
-        &model.text[..start],
-        &model.text[end..]
-    );
+    let waiting = format!(r#"{}"devices":[]{}"#, &model.text[..start], &model.text[end..]);
     for (number, child) in sleeping.iter().enumerate() {
         let holds = number % 15 == 0;
         let text = if holds { &model.text } else { &waiting };

@@ -20,10 +20,7 @@ fn a_task_is_read_as_it_was_written() {
     assert_eq!(serde_json::from_str::<TaskSpec>(&json).unwrap(), spec);
     // Nothing that has no value is written.
     let plain = TaskSpec::new(Command::Line(b"true".to_vec()));
-    assert_eq!(
-        serde_json::to_string(&plain).unwrap(),
-        r#"{"command":"true"}"#
-    );
+    assert_eq!(serde_json::to_string(&plain).unwrap(), r#"{"command":"true"}"#);
 }
 
 /// Whoever adds a field and forgets it somewhere is told here.
@@ -35,11 +32,7 @@ fn every_field_is_written_laid_over_and_not_plain() {
     };
     let plain = TaskSpec::new(spec.command.clone());
     assert_eq!(plain.clone().over(&spec), spec, "defaults are taken over");
-    assert_eq!(
-        spec.clone().over(&plain),
-        spec,
-        "and what is said itself stays"
-    );
+    assert_eq!(spec.clone().over(&plain), spec, "and what is said itself stays");
     assert!(plain.is_plain());
     for (name, value) in members {
         if name == "command" {
@@ -63,8 +56,5 @@ fn a_tasks_own_variables_win() {
 #[test]
 fn unknown_members_are_refused() {
     let error = serde_json::from_str::<TaskSpec>(r#"{"comand": "x"}"#).unwrap_err();
-    assert!(
-        error.to_string().contains("unknown field `comand`"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("unknown field `comand`"), "{error}");
 }

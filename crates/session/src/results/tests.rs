@@ -43,31 +43,15 @@ fn each_folder_with_a_marker_is_a_test() {
         ("readme.txt", ""),
         (".git/objects/", ""),
     ]);
-    let wanted = [
-        "a succeeded",
-        "b failed",
-        "c running",
-        "d unknown",
-        "e vanished",
-    ];
-    assert_eq!(
-        found(root.path()),
-        (wanted.map(str::to_owned).to_vec(), vec![])
-    );
+    let wanted = ["a succeeded", "b failed", "c running", "d unknown", "e vanished"];
+    assert_eq!(found(root.path()), (wanted.map(str::to_owned).to_vec(), vec![]));
     let (tests, _) = found(&root.path().join("a"));
-    assert_eq!(
-        tests,
-        [format!("{} succeeded", root.path().join("a").display())]
-    );
+    assert_eq!(tests, [format!("{} succeeded", root.path().join("a").display())]);
 }
 
 #[test]
 fn folders_of_the_original_are_listed() {
-    let root = tree(&[
-        ("lr-1,/worker.log", ""),
-        ("lr-2,/deep/er/", ""),
-        ("lr-3,/", ""),
-    ]);
+    let root = tree(&[("lr-1,/worker.log", ""), ("lr-2,/deep/er/", ""), ("lr-3,/", "")]);
     let wanted = ["lr-1, unknown", "lr-2, unknown", "lr-3, unknown"];
     assert_eq!(found(root.path()).0, wanted);
 }
@@ -80,12 +64,7 @@ fn tests_may_be_some_levels_deep() {
         ("vae/x/y/.packhorse.json", DONE),
         ("old/", ""),
     ]);
-    let wanted = [
-        "gan/one succeeded",
-        "gan/two unknown",
-        "old unknown",
-        "vae/x/y succeeded",
-    ];
+    let wanted = ["gan/one succeeded", "gan/two unknown", "old unknown", "vae/x/y succeeded"];
     assert_eq!(found(root.path()).0, wanted);
 }
 
@@ -123,10 +102,7 @@ fn a_marker_that_cannot_be_read_is_a_notice_and_nothing_is_known() {
     .unwrap();
     let (tests, told) = found(path);
     assert_eq!(tests, ["a unknown", "b succeeded", "c damaged"]);
-    assert!(
-        told[0].contains("a/.packhorse.json` cannot be read"),
-        "{told:?}"
-    );
+    assert!(told[0].contains("a/.packhorse.json` cannot be read"), "{told:?}");
     assert!(told[1].contains("is not a file"), "{told:?}");
 }
 
@@ -188,16 +164,7 @@ fn a_name_says_whether_more_is_better() {
     ] {
         assert!(is_more_better(name), "{name}");
     }
-    for name in [
-        "loss",
-        "val_loss",
-        "score_loss",
-        "rmse",
-        "epoch",
-        "accuracy_error",
-        "",
-        "fid",
-    ] {
+    for name in ["loss", "val_loss", "score_loss", "rmse", "epoch", "accuracy_error", "", "fid"] {
         assert!(!is_more_better(name), "{name}");
     }
 }

@@ -23,22 +23,16 @@ impl Session<'_> {
             Action::Tell(event) => self.observer.event(&event),
             Action::Record(entry) => {
                 // The marker first: what is told of the task waits for the record.
-                if let Some(trouble) = self
-                    .parts
-                    .markers
-                    .as_mut()
-                    .and_then(|markers| markers.note(&entry))
+                if let Some(trouble) =
+                    self.parts.markers.as_mut().and_then(|markers| markers.note(&entry))
                 {
                     self.answers.push_back(trouble);
                 }
                 self.parts.journal.send(entry);
             }
             Action::Start(start) => {
-                if let Some(failure) = self
-                    .parts
-                    .markers
-                    .as_mut()
-                    .and_then(|markers| markers.begin(&start))
+                if let Some(failure) =
+                    self.parts.markers.as_mut().and_then(|markers| markers.begin(&start))
                 {
                     self.answers.push_back(failure);
                     return;
@@ -80,21 +74,12 @@ impl Session<'_> {
                 let outcome = self.or_fail(outcome);
                 self.answers.push_back(Input::Outcome { task, outcome });
             }
-            Action::ReadLog(LogTail {
-                task,
-                attempt,
-                path,
-            }) => {
+            Action::ReadLog(LogTail { task, attempt, path }) => {
                 let tail = read_tail(&path);
                 let text = tail.as_deref().map(String::from_utf8_lossy);
                 let mps = self.parts.mps.is_some();
                 let mps_failed = mps && text.is_some_and(|text| reports_server_failure(&text));
-                self.answers.push_back(Input::Log {
-                    task,
-                    attempt,
-                    tail,
-                    mps_failed,
-                });
+                self.answers.push_back(Input::Log { task, attempt, tail, mps_failed });
             }
             Action::RefreshOtherRuns => self.refresh_other_runs(),
             Action::Mps(action) => {
@@ -152,11 +137,7 @@ impl Session<'_> {
         }
         self.closing = None;
         self.parts.executor.finish();
-        let unread = if self.source_over {
-            0
-        } else {
-            self.parts.source.unread()
-        };
+        let unread = if self.source_over { 0 } else { self.parts.source.unread() };
         self.answers.push_back(Input::Close { run, unread });
         true
     }

@@ -37,10 +37,7 @@ impl HeldEnds {
 /// Whether an attempt may have ended because of a signal: of itself, or because its shell
 /// tells so of its last command.
 fn is_by_signal(outcome: Outcome) -> bool {
-    matches!(
-        outcome,
-        Outcome::Killed { .. } | Outcome::Failed { code: 129..=159 }
-    )
+    matches!(outcome, Outcome::Killed { .. } | Outcome::Failed { code: 129..=159 })
 }
 
 impl Session<'_> {

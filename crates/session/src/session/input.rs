@@ -65,11 +65,7 @@ impl Session<'_> {
             more: matches!(read.next, NextRead::AtOnce | NextRead::Never),
         });
         for (tasks, message) in read.rejected {
-            self.answers.push_back(Input::Rejected {
-                run,
-                tasks,
-                message: Some(message),
-            });
+            self.answers.push_back(Input::Rejected { run, tasks, message: Some(message) });
         }
         if read.next == NextRead::Never {
             self.source_over = true;
@@ -136,10 +132,7 @@ impl Session<'_> {
         }
         if Instant::now() >= end {
             let message = "more commands are coming in than can be kept; the rest is left";
-            self.answers.push_back(Input::Warning {
-                task: None,
-                message: message.to_owned(),
-            });
+            self.answers.push_back(Input::Warning { task: None, message: message.to_owned() });
             self.closing = self.closing.map(|(run, _)| (run, None));
             return true;
         }

@@ -17,10 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How other runs are watched.
 #[derive(Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each of them is about something else"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each of them is about something else")]
 pub(super) struct OtherRunsWatch {
     /// Whether they are listened to, or are to be.
     listening: bool,
@@ -50,11 +47,7 @@ pub(super) struct OtherRunsWatch {
 
 impl OtherRunsWatch {
     pub(super) fn new(home: String, given: Vec<String>) -> Self {
-        Self {
-            home,
-            nesting: Nesting::new(given),
-            ..Self::default()
-        }
+        Self { home, nesting: Nesting::new(given), ..Self::default() }
     }
 }
 

@@ -23,10 +23,7 @@ pub(super) struct Nesting {
 
 impl Nesting {
     pub(super) fn new(given: Vec<String>) -> Self {
-        Self {
-            given,
-            ..Self::default()
-        }
+        Self { given, ..Self::default() }
     }
 
     /// Finds out who is inside our tasks. Each process is looked at once: that takes longer
@@ -116,10 +113,8 @@ mod tests {
     const THIRD: u32 = 20;
 
     fn devices(names: &[&str]) -> Vec<LeasedDevice> {
-        let device = |name: &&str| LeasedDevice {
-            device: (*name).into(),
-            ..LeasedDevice::default()
-        };
+        let device =
+            |name: &&str| LeasedDevice { device: (*name).into(), ..LeasedDevice::default() };
         names.iter().map(device).collect()
     }
 
@@ -129,10 +124,7 @@ mod tests {
             uid: 0,
             owner: LeaseOwner::default(),
             held: devices(held),
-            claim: Some(Claim {
-                since: 1,
-                devices: devices(wanted),
-            }),
+            claim: Some(Claim { since: 1, devices: devices(wanted) }),
             left: None,
         }
     }
@@ -172,20 +164,14 @@ mod tests {
 
     #[test]
     fn what_a_run_around_us_has_given_us_is_kept_for_nobody() {
-        let leases = [
-            lease(OUTER, &["0", "1"], &["0", "1"]),
-            lease(THIRD, &["2"], &["0", "1"]),
-        ];
+        let leases = [lease(OUTER, &["0", "1"], &["0", "1"]), lease(THIRD, &["2"], &["0", "1"])];
         let left = left_of(&inner(), &leases);
         assert_eq!(left, [text("1", "1"), text("2", "1")]);
     }
 
     #[test]
     fn what_the_environment_names_and_nobody_around_us_holds_is_kept_for_others() {
-        let leases = [
-            lease(OUTER, &["1"], &["0"]),
-            lease(THIRD, &["0"], &["0", "1"]),
-        ];
+        let leases = [lease(OUTER, &["1"], &["0"]), lease(THIRD, &["0"], &["0", "1"])];
         let left = left_of(&inner(), &leases);
         assert_eq!(left, [text("1", ""), text("0", "0,1")]);
         let unlimited = Nesting::default();
@@ -196,18 +182,12 @@ mod tests {
     #[test]
     fn one_that_was_left_running_does_not_wait_for_itself() {
         for ours in [100, 99] {
-            let outer = Lease {
-                left: Some(vec![98, ours]),
-                ..lease(OUTER, &["0", "1"], &[])
-            };
+            let outer = Lease { left: Some(vec![98, ours]), ..lease(OUTER, &["0", "1"], &[]) };
             let leases = [outer, lease(THIRD, &[], &["0", "1"])];
             let left = left_of(&inner(), &leases);
             assert_eq!(left, [text("1", ""), text("", "1")]);
         }
-        let elsewhere = Lease {
-            left: Some(vec![98]),
-            ..lease(OUTER, &["0"], &[])
-        };
+        let elsewhere = Lease { left: Some(vec![98]), ..lease(OUTER, &["0"], &[]) };
         assert_eq!(left_of(&inner(), &[elsewhere]), [text("0", "")]);
     }
 

@@ -25,10 +25,7 @@ pub(super) fn check(layer: &Layer, origin: &SettingOrigin) -> Result<(), Session
     if let Some(ProbeSpec::Template(template)) = &layer.task.probe {
         ProbeTemplate::parse(template).map_err(|error| {
             let (problem, hint) = (error.problem(), error.hint());
-            wrong(
-                "task.probe",
-                format!("`{template}`: {problem}\nhint: {hint}"),
-            )
+            wrong("task.probe", format!("`{template}`: {problem}\nhint: {hint}"))
         })?;
     }
     check_values(&layer.task).map_err(|(key, why)| {
@@ -53,10 +50,8 @@ pub(super) fn reworded(error: &toml::de::Error, refused: &[RefusedKeys]) -> Stri
         keys.any(|key| key.rsplit('.').next() == Some(name))
     };
     let known = names.filter(|name| !single(name));
-    let hint = nearest(unknown, known).map_or_else(
-        || "`packhorse config --all` shows what can be set".to_owned(),
-        did_you_mean,
-    );
+    let hint = nearest(unknown, known)
+        .map_or_else(|| "`packhorse config --all` shows what can be set".to_owned(), did_you_mean);
     let reworded = format!("no setting is called `{unknown}`\nhint: {hint}");
     rendered.replace(message, &reworded)
 }

@@ -5,14 +5,8 @@ use crate::plan::PlanTask;
 use crate::plan::tests::{plan, submission};
 
 fn task(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> PlanTask {
-    let request = Request {
-        gpus,
-        ..Request::default()
-    };
-    PlanTask {
-        submission: submission(number, request),
-        lasts: minutes.map(Duration::from_mins),
-    }
+    let request = Request { gpus, ..Request::default() };
+    PlanTask { submission: submission(number, request), lasts: minutes.map(Duration::from_mins) }
 }
 
 fn chart(gpus: u32, tasks: Vec<PlanTask>, width: usize, glyphs: Glyphs) -> String {
@@ -69,9 +63,7 @@ fn the_same_without_unicode() {
 
 fn many() -> Vec<PlanTask> {
     let tenth = GpuRequest::Share(Milli(100));
-    (1..=55)
-        .map(|number| task(number, tenth, Some(10)))
-        .collect()
+    (1..=55).map(|number| task(number, tenth, Some(10))).collect()
 }
 
 #[test]

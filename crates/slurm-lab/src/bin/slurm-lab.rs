@@ -42,16 +42,8 @@ fn main() -> ExitCode {
         nodes: args.nodes,
         cpus: args.cpus,
         gpus_per_node: args.gpus,
-        version: if args.v24_11 {
-            SlurmVersion::V24_11
-        } else {
-            SlurmVersion::Host
-        },
-        binding: if args.affinity {
-            CpuBinding::Affinity
-        } else {
-            CpuBinding::None
-        },
+        version: if args.v24_11 { SlurmVersion::V24_11 } else { SlurmVersion::Host },
+        binding: if args.affinity { CpuBinding::Affinity } else { CpuBinding::None },
         slurm_conf: args.conf,
         ..LabSettings::default()
     };

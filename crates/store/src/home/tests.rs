@@ -19,23 +19,14 @@ fn mode(path: &Path) -> u32 {
 fn the_nearest_variable_names_the_folder() {
     let all = [("PACKHORSE_HOME", "/p"), ("XDG_STATE_HOME", "/x")];
     assert_eq!(chosen(&all, Some("/h")).as_deref(), Some("/p"));
-    assert_eq!(
-        chosen(&all[1..], Some("/h")).as_deref(),
-        Some("/x/packhorse")
-    );
-    assert_eq!(
-        chosen(&[], Some("/h")).as_deref(),
-        Some("/h/.local/state/packhorse")
-    );
+    assert_eq!(chosen(&all[1..], Some("/h")).as_deref(), Some("/x/packhorse"));
+    assert_eq!(chosen(&[], Some("/h")).as_deref(), Some("/h/.local/state/packhorse"));
 }
 
 #[test]
 fn empty_and_relative_variables_are_as_good_as_none() {
     let set = [("PACKHORSE_HOME", ""), ("XDG_STATE_HOME", "state")];
-    assert_eq!(
-        chosen(&set, Some("/h")).as_deref(),
-        Some("/h/.local/state/packhorse")
-    );
+    assert_eq!(chosen(&set, Some("/h")).as_deref(), Some("/h/.local/state/packhorse"));
 }
 
 #[test]

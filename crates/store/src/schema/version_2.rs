@@ -204,10 +204,7 @@ fn run_spec(settings: &str) -> Option<RunSpec> {
             }),
         }
     } else {
-        SourceSpec::Lines {
-            files: settings.files,
-            null: settings.null,
-        }
+        SourceSpec::Lines { files: settings.files, null: settings.null }
     };
     Some(RunSpec {
         defaults: TaskSpec {
@@ -227,11 +224,7 @@ fn run_spec(settings: &str) -> Option<RunSpec> {
             ..TaskSpec::default()
         },
         pool: PoolSpec {
-            place: Some(if settings.spread {
-                Placing::Spread
-            } else {
-                Placing::Pack
-            }),
+            place: Some(if settings.spread { Placing::Spread } else { Placing::Pack }),
             leases: settings.no_leases.then_some(false),
             ageing: settings.ageing_ms.map(|millis| match millis {
                 0 => Ageing::Off,

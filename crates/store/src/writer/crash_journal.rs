@@ -351,9 +351,8 @@ pub(super) fn read(run: RunId, bytes: &[u8]) -> Result<Option<Contents>, StoreEr
     let committed = u64::from_ne_bytes(part(header, COMMITTED));
     let uuid = Some(part(header, UUID)).filter(|uuid| *uuid != [0; 16]);
     let length = usize::try_from(u64::from_ne_bytes(part(header, FACTS_LENGTH))).unwrap_or(0);
-    let (facts, entries) = bytes[ENTRY..]
-        .split_at_checked(length.next_multiple_of(ENTRY))
-        .unwrap_or_default();
+    let (facts, entries) =
+        bytes[ENTRY..].split_at_checked(length.next_multiple_of(ENTRY)).unwrap_or_default();
     let facts = facts.get(..length).zip(uuid);
     let facts = facts.and_then(|(json, uuid)| {
         let facts: RunFacts = serde_json::from_slice(json).ok()?;
@@ -378,21 +377,15 @@ fn decode(run: RunId, entry: &[u8], committed: u64) -> Option<Record> {
     let text = std::str::from_utf8(text).ok()?;
     let text = (!text.is_empty()).then_some(text);
     let detail = i32::from_ne_bytes(part(entry, DETAIL));
-    let outcome = columns::outcome(
-        entry[OUTCOME].into(),
-        (detail != NO_DETAIL).then_some(detail),
-    );
+    let outcome = columns::outcome(entry[OUTCOME].into(), (detail != NO_DETAIL).then_some(detail));
     let task = TaskId::new(run, u32::from_ne_bytes(part(entry, TASK)));
     let attempt = u32::from_ne_bytes(part(entry, ATTEMPT));
     let at = Timestamp(i64::from_ne_bytes(part(entry, AT)));
     let peak = i64::from_ne_bytes(part(entry, PEAK));
     Some(match entry[KIND] {
-        STARTED => Record::Started(StartedAttempt {
-            task,
-            attempt,
-            at,
-            device: text.map(Into::into),
-        }),
+        STARTED => {
+            Record::Started(StartedAttempt { task, attempt, at, device: text.map(Into::into) })
+        }
         ATTEMPT_ENDED => Record::AttemptEnded(EndedAttempt {
             task,
             attempt,
@@ -403,15 +396,8 @@ fn decode(run: RunId, entry: &[u8], committed: u64) -> Option<Record> {
             note: None,
             is_final: entry[ANOTHER_FOLLOWS] == 0,
         }),
-        TASK_FINISHED => Record::TaskFinished {
-            task,
-            outcome: outcome?,
-        },
-        RUN_ENDED => Record::RunEnded {
-            run,
-            at,
-            exit: u8::try_from(detail).ok()?,
-        },
+        TASK_FINISHED => Record::TaskFinished { task, outcome: outcome? },
+        RUN_ENDED => Record::RunEnded { run, at, exit: u8::try_from(detail).ok()? },
         // Where tasks are lost, more input is to be read than the store knows of.
         INPUT_COMPLETE if u64::from_ne_bytes(part(entry, AT)) <= committed => {
             Record::InputComplete { run }

@@ -29,10 +29,7 @@ impl DatabaseFile {
     /// Writes the whole database anew where it was, from the files that are
     /// still open. Whoever else is there now is not overwritten.
     pub(super) fn restore(&self, db: &Connection) -> Result<(), StoreError> {
-        let failed = |reason: String| StoreError::Removed {
-            path: self.path.clone(),
-            reason,
-        };
+        let failed = |reason: String| StoreError::Removed { path: self.path.clone(), reason };
         if identity(&self.path).is_some() {
             return Err(failed("another file is in its place".to_owned()));
         }
@@ -43,8 +40,7 @@ impl DatabaseFile {
         for companion in ["-wal", "-shm", "-journal"] {
             let _ = fs_err::remove_file(format!("{target}{companion}"));
         }
-        db.execute("VACUUM INTO ?1", [target])
-            .map_err(|error| failed(error.to_string()))?;
+        db.execute("VACUUM INTO ?1", [target]).map_err(|error| failed(error.to_string()))?;
         Ok(())
     }
 }

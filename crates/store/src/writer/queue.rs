@@ -229,10 +229,7 @@ impl Queue {
         if state.records.is_empty() {
             state.thread = ThreadState::Idle;
             let is_idle = |state: &mut QueueContent| state.records.is_empty() && !state.stopping;
-            state = self
-                .work
-                .wait_while(state, is_idle)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.work.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
         }
         take(&mut state, batch)
     }
@@ -284,10 +281,7 @@ impl Queue {
         let left = end.saturating_duration_since(Instant::now());
         // A sender that finds too much queued changes it back.
         let pauses = |state: &mut QueueContent| !state.stopping && state.thread == waiting;
-        self.work
-            .wait_timeout_while(state, left, pauses)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
+        self.work.wait_timeout_while(state, left, pauses).unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn notify(&self) {
@@ -328,11 +322,7 @@ fn take(state: &mut QueueContent, batch: &mut Batch) -> QueueState {
     state.taken.records = batch.records.len();
     state.taken.bytes += std::mem::take(&mut state.bytes);
     state.thread = ThreadState::Writing;
-    if state.stopping {
-        QueueState::Stopped
-    } else {
-        QueueState::Open
-    }
+    if state.stopping { QueueState::Stopped } else { QueueState::Open }
 }
 
 #[cfg(test)]

@@ -73,9 +73,7 @@ fn commit(db: &Connection, run: RunId, contents: Contents, path: &Path) -> Resul
         let known: Option<Vec<u8>> = db.query_one(sql, [run.0], |row| row.get(0)).optional()?;
         let records = match known {
             // It was killed before it could be committed, and so were its tasks.
-            None => contents
-                .facts
-                .map(|facts| vec![Record::NewRun { run, facts }]),
+            None => contents.facts.map(|facts| vec![Record::NewRun { run, facts }]),
             Some(known) if contents.uuid.is_none_or(|uuid| known == uuid) => {
                 Some(known_part(db, run, contents.records)?)
             }

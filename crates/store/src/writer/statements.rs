@@ -109,12 +109,7 @@ impl<'db> Statements<'db> {
                     self.peak(peak)?;
                     learned.insert((&*peak.signature, &*peak.model));
                 }
-                Record::Drained {
-                    run,
-                    device,
-                    reason,
-                    at,
-                } => {
+                Record::Drained { run, device, reason, at } => {
                     let sql = "INSERT OR IGNORE INTO drained (device, reason, at, run) \
                                VALUES (?1, ?2, ?3, ?4)";
                     self.db.execute(sql, params![device, reason, at.0, run.0])?;
@@ -166,8 +161,7 @@ impl<'db> Statements<'db> {
         let sql =
             "UPDATE attempt SET outcome = ?3 WHERE task BETWEEN ?1 AND ?2 AND outcome IS NULL";
         let (first, last) = columns::task_keys(run);
-        self.db
-            .execute(sql, params![first, last, code::INTERRUPTED])?;
+        self.db.execute(sql, params![first, last, code::INTERRUPTED])?;
         Ok(())
     }
 
@@ -242,8 +236,7 @@ impl<'db> Statements<'db> {
         self.db.execute(sql, [run.0])?;
         for number in tasks {
             let key = columns::task_key(TaskId::new(run, *number));
-            self.outcome
-                .execute(params![key, code::WAITING, None::<i32>])?;
+            self.outcome.execute(params![key, code::WAITING, None::<i32>])?;
         }
         Ok(())
     }

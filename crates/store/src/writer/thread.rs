@@ -55,13 +55,8 @@ pub(super) fn write(queue: &Queue, home: &Home) -> Result<(), StoreError> {
     // machine it happens when a core is free.
     let me = rustix::thread::gettid();
     let _ = rustix::process::setpriority_process(Some(me), NICENESS);
-    let mut thread = Thread {
-        queue,
-        home,
-        batch: Batch::default(),
-        pause: FIRST_PAUSE,
-        tries_left: LAST_TRIES,
-    };
+    let mut thread =
+        Thread { queue, home, batch: Batch::default(), pause: FIRST_PAUSE, tries_left: LAST_TRIES };
     loop {
         let opened = database::open(home);
         queue.set_opened(opened.as_ref().map(|_| ()).map_err(StoreError::to_string));

@@ -91,10 +91,7 @@ pub fn ended(task: TaskId, attempt: u32, outcome: Outcome) -> Record {
 
 /// An end after which another attempt follows.
 pub fn ended_for_now(task: TaskId, attempt: u32, outcome: Outcome) -> Record {
-    Record::AttemptEnded(EndedAttempt {
-        is_final: false,
-        ..end(task, attempt, outcome)
-    })
+    Record::AttemptEnded(EndedAttempt { is_final: false, ..end(task, attempt, outcome) })
 }
 
 pub fn end(task: TaskId, attempt: u32, outcome: Outcome) -> EndedAttempt {
@@ -126,11 +123,7 @@ pub fn succeeded(task: TaskId) -> Record {
 }
 
 pub fn run_ended(run: RunId, exit: u8) -> Record {
-    Record::RunEnded {
-        run,
-        at: Timestamp::now(),
-        exit,
-    }
+    Record::RunEnded { run, at: Timestamp::now(), exit }
 }
 
 /// Waits for the writer's event.
@@ -184,10 +177,7 @@ pub fn journal_of_a_dead_process() -> (TestHome, PathBuf, Vec<u8>) {
     let path = crash_journals(&test.home).pop().unwrap();
     let mut bytes = fs_err::read(&path).unwrap();
     bytes[8..16].fill(0);
-    writer.send(Record::Reopened {
-        run: first_run(),
-        tasks: Box::new([1]),
-    });
+    writer.send(Record::Reopened { run: first_run(), tasks: Box::new([1]) });
     writer.finish().unwrap();
     assert!(!path.exists());
     drop(lock);

@@ -76,11 +76,7 @@ impl<'a> PythonCommand<'a> {
             options.push(word);
             at += 1;
         };
-        Ok(Self {
-            options,
-            target,
-            skip,
-        })
+        Ok(Self { options, target, skip })
     }
 
     /// The first folder in which it looks for modules, for a Python that is started in
@@ -91,11 +87,7 @@ impl<'a> PythonCommand<'a> {
         };
         let script = folder.join(OsStr::from_bytes(script));
         let extension = script.extension().unwrap_or_default();
-        if ["pyc", "pyz", "zip", "egg"]
-            .iter()
-            .any(|it| extension == *it)
-            || script.is_dir()
-        {
+        if ["pyc", "pyz", "zip", "egg"].iter().any(|it| extension == *it) || script.is_dir() {
             return Err("its Python runs no plain text");
         }
         // One that is missing is told by Python itself.
@@ -110,9 +102,7 @@ fn is_python(program: &[u8]) -> bool {
     let version = name.and_then(|name| name.strip_prefix(b"python"));
     version.is_some_and(|version| {
         let version = version.strip_suffix(b"t").unwrap_or(version);
-        version
-            .iter()
-            .all(|&byte| byte == b'.' || byte.is_ascii_digit())
+        version.iter().all(|&byte| byte == b'.' || byte.is_ascii_digit())
     })
 }
 
@@ -143,12 +133,7 @@ mod tests {
             ("python3 -c x -u", "", "-c x", 3),
             ("python3 -cx -u", "", "-c x", 2),
             ("python3 -uBm a", "-uB", "-m a", 3),
-            (
-                "python3 -uO -W error -Xdev a.py 1",
-                "-uO -W error -Xdev",
-                "a.py",
-                6,
-            ),
+            ("python3 -uO -W error -Xdev a.py 1", "-uO -W error -Xdev", "a.py", 6),
             ("python3 -OWignore a.py 1", "-OWignore", "a.py", 3),
             ("python3.13t a.py", "", "a.py", 2),
         ] {

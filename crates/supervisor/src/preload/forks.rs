@@ -85,15 +85,8 @@ impl Supervisor {
             return Err("there is no such Python".to_owned());
         };
         let environment = &buffer.environment;
-        let key = PythonKey::new(
-            file,
-            words[0],
-            &command,
-            &job.preload,
-            search,
-            &folder,
-            environment,
-        );
+        let key =
+            PythonKey::new(file, words[0], &command, &job.preload, search, &folder, environment);
         let request = request(&command, &words, &key.search, &folder, job);
         let mut request = request.join(&0);
         for entry in buffer.environment.all() {
@@ -143,10 +136,9 @@ impl Supervisor {
         let [input, output, errors] = self.stdio(slot);
         let flags = SocketFlags::CLOEXEC;
         let (gate, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let (Some(waiting), Some(python)) = (
-            &mut self.slots[slot].waiting,
-            self.pythons.list.get_mut(&id),
-        ) else {
+        let (Some(waiting), Some(python)) =
+            (&mut self.slots[slot].waiting, self.pythons.list.get_mut(&id))
+        else {
             return Ok(());
         };
         self.pythons.requested += 1;
@@ -192,36 +184,25 @@ impl Supervisor {
             Ok(handle) => handle,
             Err(error) => return self.not_forked(slot, error),
         };
-        if self
-            .watch(handle.as_fd(), TOKEN_LEADER | slot as u64)
-            .is_err()
-        {
+        if self.watch(handle.as_fd(), TOKEN_LEADER | slot as u64).is_err() {
             return self.not_forked(slot, Errno::NOMEM);
         }
         let Some(waiting) = self.slots[slot].waiting.take() else {
             return;
         };
-        let leader = Child {
-            pid,
-            handle: Some(handle),
-        };
+        let leader = Child { pid, handle: Some(handle) };
         self.insert_attempt(slot, attempt_of(&waiting.job, leader, waiting.started));
         if let Some((_, gate)) = &waiting.sent {
             // One that was killed meanwhile has an end like any other.
             let _ = send(gate, b"!", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
-        self.ready.push(ProcessEvent::Started {
-            task: waiting.job.task,
-            attempt: waiting.job.attempt,
-        });
+        self.ready
+            .push(ProcessEvent::Started { task: waiting.job.task, attempt: waiting.job.attempt });
     }
 
     /// What was asked for was not forked, or was killed before it did anything.
     pub(super) fn not_forked(&mut self, slot: usize, error: Errno) {
-        let is_short = matches!(
-            error,
-            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE
-        );
+        let is_short = matches!(error, Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE);
         if is_short && self.running() > 1 {
             // Whatever ends gives something back.
             if let Some(waiting) = self.take_waiting(slot) {

@@ -97,11 +97,7 @@ impl PythonKey {
         Self {
             file,
             name: name.to_vec(),
-            options: command
-                .options
-                .iter()
-                .map(|option| option.to_vec())
-                .collect(),
+            options: command.options.iter().map(|option| option.to_vec()).collect(),
             modules: modules.to_vec(),
             search,
             folder: names_relative_folders(environment).then(|| folder.to_owned()),
@@ -119,10 +115,7 @@ impl PythonKey {
 fn names_relative_folders(environment: &Environment) -> bool {
     let own = environment.own_value(b"PYTHONPATH").map(<[u8]>::to_vec);
     let path = own.or_else(|| Some(std::env::var_os("PYTHONPATH")?.as_bytes().to_vec()));
-    path.is_some_and(|path| {
-        path.split(|&byte| byte == b':')
-            .any(|it| !it.starts_with(b"/"))
-    })
+    path.is_some_and(|path| path.split(|&byte| byte == b':').any(|it| !it.starts_with(b"/")))
 }
 
 #[cfg(test)]
@@ -131,21 +124,10 @@ mod tests {
 
     #[test]
     fn a_variable_of_the_task_alone_needs_no_python_of_its_own() {
-        for name in [
-            "PYTHONPATH",
-            "OMP_NUM_THREADS",
-            "LD_PRELOAD",
-            "PACKHORSE_RUN",
-            "LC_ALL",
-        ] {
+        for name in ["PYTHONPATH", "OMP_NUM_THREADS", "LD_PRELOAD", "PACKHORSE_RUN", "LC_ALL"] {
             assert!(is_read_at_start(name.as_bytes()), "{name}");
         }
-        for name in [
-            "SEED",
-            "CUDA_VISIBLE_DEVICES",
-            "PACKHORSE_TASK",
-            "PACKHORSE_PARAMS",
-        ] {
+        for name in ["SEED", "CUDA_VISIBLE_DEVICES", "PACKHORSE_TASK", "PACKHORSE_PARAMS"] {
             assert!(!is_read_at_start(name.as_bytes()), "{name}");
         }
     }

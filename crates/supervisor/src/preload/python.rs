@@ -26,11 +26,8 @@ const SERVER: &str = include_str!("server.py");
 /// Place for a task's marks in the environment that the kernel shows of its process.
 const PLACE: usize = 128;
 /// GPUs that nothing may touch before a task does.
-const VISIBILITY: [&str; 3] = [
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-];
+const VISIBILITY: [&str; 3] =
+    ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
 /// What is longer does not go through the socket, which only holds so much.
 const LONGEST_MESSAGE: usize = 16 * 1024;
 /// How many requests are sent and not answered at any time: as many as the socket holds.
@@ -93,11 +90,7 @@ pub(super) enum Message {
 impl Message {
     fn parse(bytes: &[u8]) -> Self {
         let mut words = bytes.split(|&byte| byte == 0);
-        let mut text = || {
-            words
-                .next()
-                .map(|word| String::from_utf8_lossy(word).into_owned())
-        };
+        let mut text = || words.next().map(|word| String::from_utf8_lossy(word).into_owned());
         let kind = text().unwrap_or_default();
         let mut parse = || match kind.as_str() {
             "ready" => Some(Self::Ready),
@@ -108,10 +101,9 @@ impl Message {
                     trace: text()?.into_bytes(),
                 })
             }
-            "forked" => Some(Self::Forked {
-                request: text()?.parse().ok()?,
-                pid: text()?.parse().ok()?,
-            }),
+            "forked" => {
+                Some(Self::Forked { request: text()?.parse().ok()?, pid: text()?.parse().ok()? })
+            }
             "unforked" => Some(Self::Unforked {
                 request: text()?.parse().ok()?,
                 error: text()?.parse().ok()?,
@@ -152,9 +144,7 @@ impl PreloadedPython {
             buffer.environment.add_bytes(name.as_bytes(), b"");
         }
         let place = vec![b'-'; PLACE];
-        buffer
-            .environment
-            .add_bytes(MARK_SERVICE.as_bytes(), &place);
+        buffer.environment.add_bytes(MARK_SERVICE.as_bytes(), &place);
         buffer.limit_descriptors(limit);
         let count = (key.modules.len() + 2).to_string();
         let order = [count.as_bytes(), key.search.as_os_str().as_bytes()];
@@ -283,12 +273,7 @@ mod tests {
         assert_eq!(Message::parse(b"ready"), Message::Ready);
         let forked = Message::Forked { request: 7, pid: 8 };
         assert_eq!(Message::parse(b"forked\x007\x008"), forked);
-        for text in [
-            &b"forked\0x\08"[..],
-            b"Fatal Python error",
-            b"",
-            b"failed\0a",
-        ] {
+        for text in [&b"forked\0x\08"[..], b"Fatal Python error", b"", b"failed\0a"] {
             assert_eq!(Message::parse(text), Message::Text(text.to_vec()));
         }
     }

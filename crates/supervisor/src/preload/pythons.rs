@@ -82,9 +82,8 @@ impl Supervisor {
         let mut python = started.map_err(failed)?;
         self.pythons.started += 1;
         let id = self.pythons.started;
-        let watched = self
-            .watch(python.handle.as_fd(), TOKEN_PYTHON_END | u64::from(id))
-            .and_then(|()| {
+        let watched =
+            self.watch(python.handle.as_fd(), TOKEN_PYTHON_END | u64::from(id)).and_then(|()| {
                 let data = epoll::EventData::new_u64(TOKEN_PYTHON | u64::from(id));
                 let flags = epoll::EventFlags::IN;
                 Ok(epoll::add(&self.epoll, &python.control, data, flags)?)
@@ -193,11 +192,7 @@ impl Supervisor {
             }
             let last = said.trim_ascii_end().rsplit(|&byte| byte == b'\n').next();
             let last = String::from_utf8_lossy(last.unwrap_or_default().trim_ascii());
-            let last = if last.is_empty() {
-                String::new()
-            } else {
-                format!(": {last}")
-            };
+            let last = if last.is_empty() { String::new() } else { format!(": {last}") };
             let message = format!("cannot preload {modules}: Python {how}{last}");
             self.write_trace(slot, &said);
             self.end_waiting(slot, Outcome::NotStarted, Some(message));
@@ -220,9 +215,6 @@ impl Supervisor {
 /// How a Python ends that has been killed, if it does so in time.
 fn end_within(python: &PreloadedPython, time: Duration) -> Option<ProcessEnd> {
     let time = Timespec::try_from(time).unwrap_or_default();
-    let _ = poll(
-        &mut [PollFd::new(&python.handle, PollFlags::IN)],
-        Some(&time),
-    );
+    let _ = poll(&mut [PollFd::new(&python.handle, PollFlags::IN)], Some(&time));
     end_of(python.handle.as_fd(), python.pid, None)
 }

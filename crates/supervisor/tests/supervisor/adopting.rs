@@ -149,11 +149,7 @@ fn leftovers_of_a_run_are_ended_by_their_mark() {
         child
     };
     let [mut one, mut two] = ["1", "2"].map(start);
-    let of_run = packhorse_proc::RunProcesses {
-        home: &mark,
-        run: "1",
-        leaders: &[],
-    };
+    let of_run = packhorse_proc::RunProcesses { home: &mark, run: "1", leaders: &[] };
     let ended = packhorse_supervisor::end_leftovers(of_run, Duration::ZERO);
     assert_eq!(ended, 1);
     assert!(!one.wait().unwrap().success());

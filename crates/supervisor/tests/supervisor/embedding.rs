@@ -63,10 +63,7 @@ fn foreign_children_live_on_and_keep_their_status() {
     let mut early = foreign(&world, "exit 11");
     let mut long = foreign(&world, "read x < gate; exit 12");
     let mut session = foreign(&world, "exec setsid sh -c 'read x < gate; exit 13'");
-    world.start(
-        1,
-        &line("(setsid cat never &); cat never & echo > said; cat over"),
-    );
+    world.start(1, &line("(setsid cat never &); cat never & echo > said; cat over"));
     receive(&said);
     let mut during = foreign(&world, "exit 14");
     let mut living = foreign(&world, "read x < gate; exit 15");
@@ -120,11 +117,8 @@ fn a_service_that_became_our_child_is_left_alone() {
     let mut world = World::with(Children::All(EndNotice::Sigchld));
     // As daemons do: the one that starts it ends, and we inherit it.
     let text = "setsid sleep 1000 < /dev/null > /dev/null 2>&1 & echo $!";
-    let daemon = Command::new("sh")
-        .args(["-c", text])
-        .env("PACKHORSE_SERVICE", "mps")
-        .output()
-        .unwrap();
+    let daemon =
+        Command::new("sh").args(["-c", text]).env("PACKHORSE_SERVICE", "mps").output().unwrap();
     let daemon = String::from_utf8(daemon.stdout).unwrap();
     let daemon = daemon.trim();
     assert!(world.run(1, &line("true")).outcome.is_success());
@@ -153,18 +147,11 @@ fn it_nests_in_another_epoll() {
     use rustix::event::epoll;
     let mut world = World::new();
     let outer = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-    for flags in [
-        epoll::EventFlags::IN,
-        epoll::EventFlags::IN | epoll::EventFlags::ET,
-    ] {
+    for flags in [epoll::EventFlags::IN, epoll::EventFlags::IN | epoll::EventFlags::ET] {
         let data = epoll::EventData::new_u64(7);
         epoll::add(&outer, &world.supervisor, data, flags).unwrap();
         for number in 1..=100 {
-            let command = if number % 10 == 0 {
-                "no-such-program"
-            } else {
-                "true"
-            };
+            let command = if number % 10 == 0 { "no-such-program" } else { "true" };
             world.start(number, &line(command));
         }
         let mut ready = Vec::with_capacity(4);
@@ -174,9 +161,7 @@ fn it_nests_in_another_epoll() {
             epoll::wait(&outer, rustix::buffer::spare_capacity(&mut ready), None).unwrap();
             world.supervisor.drain(&mut world.events).unwrap();
             let ends = world.events.drain(..);
-            ended += ends
-                .filter(|event| matches!(event, ProcessEvent::Ended(_)))
-                .count();
+            ended += ends.filter(|event| matches!(event, ProcessEvent::Ended(_))).count();
         }
         assert!(world.supervisor.is_idle());
         epoll::delete(&outer, &world.supervisor).unwrap();
@@ -297,9 +282,7 @@ fn the_programs_own_mask_and_actions_stay_as_they_are() {
         let thread = rustix::thread::gettid().as_raw_nonzero();
         let status = fs_err::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
         let sets = ["SigBlk", "SigIgn", "SigCgt"];
-        let signals = status
-            .lines()
-            .filter(|line| sets.iter().any(|it| line.starts_with(it)));
+        let signals = status.lines().filter(|line| sets.iter().any(|it| line.starts_with(it)));
         signals.map(str::to_owned).collect::<Vec<_>>()
     };
     let before = status();

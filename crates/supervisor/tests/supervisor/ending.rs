@@ -56,10 +56,7 @@ fn a_kill_does_not_wait_for_the_grace_of_an_earlier_terminate() {
 fn a_stopped_process_is_woken_to_be_terminated() {
     let mut world = World::new();
     let said = world.fifo("said");
-    world.start(
-        1,
-        &line("trap 'echo woken >> out; exit 0' TERM; echo $$ > said; kill -STOP $$"),
-    );
+    world.start(1, &line("trap 'echo woken >> out; exit 0' TERM; echo $$ > said; kill -STOP $$"));
     let pid: u32 = receive(&said).trim().parse().unwrap();
     let entry = packhorse_proc::ProcEntry::of(pid);
     while !entry.stat().unwrap().is_stopped() {}
@@ -132,10 +129,7 @@ fn an_end_that_is_held_waits_for_permission() {
         world.supervisor.stop(task(1), how);
         let ending = world.wait_for(is_ending);
         let leader = pid.trim().parse().unwrap();
-        let expected = ProcessEvent::Ending {
-            task: task(1),
-            leader,
-        };
+        let expected = ProcessEvent::Ending { task: task(1), leader };
         assert_eq!(ending, expected);
         assert!(is_alive(&pid));
         world.supervisor.proceed(task(1));
@@ -249,10 +243,7 @@ fn the_end_of_a_traced_process_is_told_when_its_tracer_lets_it_go() {
     let entry = packhorse_proc::ProcEntry::of(number);
     while !entry.stat().unwrap().has_ended() {}
     // It is not awake all the time until then.
-    let moment = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 50_000_000,
-    };
+    let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let is_woken = |world: &World| {
         let readable = rustix::event::PollFlags::IN;
         let mut descriptors = [rustix::event::PollFd::new(&world.supervisor, readable)];

@@ -131,10 +131,7 @@ fn stragglers_are_asked_before_they_are_killed() {
     let mut world = World::new();
     let [said, over] = ["said", "over"].map(|name| world.fifo(name));
     world.fifo("never");
-    world.write(
-        "stray",
-        "trap 'echo asked >> out; exit' TERM; echo > said; read x < never & wait",
-    );
+    world.write("stray", "trap 'echo asked >> out; exit' TERM; echo > said; read x < never & wait");
     world.start(1, &line("setsid sh stray & cat over"));
     receive(&said);
     release(&over);
@@ -157,10 +154,7 @@ fn only_the_processes_of_the_attempt_that_ended_are_ended() {
     let [said, gate] = ["said", "gate"].map(|name| world.fifo(name));
     world.fifo("never");
     // Its helper is in a session of its own, and has lost its parent.
-    world.start(
-        1,
-        &line("(setsid sh -c 'echo $$ > said; exec cat gate' &); cat never"),
-    );
+    world.start(1, &line("(setsid sh -c 'echo $$ > said; exec cat gate' &); cat never"));
     let helper = receive(&said);
     let end = world.run(2, &line("cat never & exit 0"));
     assert_eq!(end.outcome, Outcome::Succeeded);
@@ -180,10 +174,7 @@ fn the_next_attempt_does_not_get_what_a_process_left_behind_writes() {
     let [said, over] = ["said", "over"].map(|name| world.fifo(name));
     world.fifo("never");
     // It answers SIGTERM and stays: only SIGKILL ends it.
-    world.write(
-        "stray",
-        "trap 'echo last words' TERM; echo > said; while :; do cat never; done",
-    );
+    world.write("stray", "trap 'echo last words' TERM; echo > said; while :; do cat never; done");
     world.start(1, &line("setsid sh stray & cat over"));
     receive(&said);
     release(&over);
@@ -209,10 +200,7 @@ fn a_stranger_that_holds_the_pipe_does_not_write_to_the_next_log() {
     let stray = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     let handle = rustix::process::pidfd_open(stray, rustix::process::PidfdFlags::empty()).unwrap();
     release(&gate);
-    let mut poll = [rustix::event::PollFd::new(
-        &handle,
-        rustix::event::PollFlags::IN,
-    )];
+    let mut poll = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut poll, None).unwrap();
     release(&hold);
     assert_eq!(world.outcome_of(2), Outcome::Succeeded);
@@ -233,9 +221,7 @@ fn orphans_that_end_while_their_attempt_runs_do_not_pile_up() {
         world.start(1, &line(orphans));
         let pids = [receive(&one), receive(&two)];
         let exists = |pid: &String| {
-            packhorse_proc::ProcEntry::of(pid.trim().parse().unwrap())
-                .stat()
-                .is_ok()
+            packhorse_proc::ProcEntry::of(pid.trim().parse().unwrap()).stat().is_ok()
         };
         // Its end is near, and it is told when it has come.
         while pids.iter().any(exists) {

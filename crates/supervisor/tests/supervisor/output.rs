@@ -42,11 +42,8 @@ fn output_is_handed_on_if_that_is_wanted() {
     wanted.output = OutputMode::Lines;
     wanted.attempt = 3;
     assert!(world.run(1, &wanted).outcome.is_success());
-    let shown = ProcessEvent::Output {
-        task: task(1),
-        stream: Stream::Stdout,
-        bytes: b"text\n".to_vec(),
-    };
+    let shown =
+        ProcessEvent::Output { task: task(1), stream: Stream::Stdout, bytes: b"text\n".to_vec() };
     assert_eq!(world.events, [shown]);
     assert_eq!(world.log(1, 3), "text\n");
 }
@@ -106,9 +103,7 @@ fn inherited_output_goes_where_ours_goes_and_slots_can_change() {
     const INSIDE: &str = "SUPERVISOR_TEST_INHERIT";
     if std::env::var_os(INSIDE).is_none() {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command
-            .args([NAME, "--exact", "--nocapture"])
-            .env(INSIDE, "1");
+        command.args([NAME, "--exact", "--nocapture"]).env(INSIDE, "1");
         let done = command.stderr(Stdio::piped()).output().unwrap();
         assert!(done.status.success());
         let text = String::from_utf8_lossy(&done.stdout);

@@ -14,14 +14,8 @@ use crate::support::{World, alone, is_alive, line, receive, release, task};
 fn a_module_that_is_missing_or_broken_is_named() {
     let mut world = world();
     world.write("broken.py", "import heavy\n1 / 0\n");
-    world.write(
-        "leaves.py",
-        "import sys; print('told', flush=True); sys.exit(3)\n",
-    );
-    world.write(
-        "crashes.py",
-        "import os; print('told', flush=True); os._exit(3)\n",
-    );
+    world.write("leaves.py", "import sys; print('told', flush=True); sys.exit(3)\n");
+    world.write("crashes.py", "import os; print('told', flush=True); os._exit(3)\n");
     for (number, module, message, log) in [
         (
             1,
@@ -35,18 +29,8 @@ fn a_module_that_is_missing_or_broken_is_named() {
             "cannot preload broken: ZeroDivisionError: division by zero",
             "in <module>\n    1 / 0\n",
         ),
-        (
-            3,
-            "leaves",
-            "cannot preload leaves: SystemExit: 3",
-            "SystemExit",
-        ),
-        (
-            4,
-            "crashes",
-            "cannot preload heavy, crashes: Python ended with status 3: told",
-            "told\n",
-        ),
+        (3, "leaves", "cannot preload leaves: SystemExit: 3", "SystemExit"),
+        (4, "crashes", "cannot preload heavy, crashes: Python ended with status 3: told", "told\n"),
     ] {
         let mut wanted = code("print('ran')");
         wanted.preload.push(module.to_owned());
@@ -68,10 +52,7 @@ fn a_python_that_cannot_start_is_quoted() {
     let end = world.run(1, &wanted);
     assert_eq!(end.outcome, Outcome::NotStarted);
     let message = end.message.unwrap();
-    assert!(
-        message.starts_with("cannot preload heavy: Python ended with status 1"),
-        "{message}"
-    );
+    assert!(message.starts_with("cannot preload heavy: Python ended with status 1"), "{message}");
     let log = world.log(1, 1);
     assert!(log.contains("encodings"), "{log}");
 }
@@ -88,10 +69,7 @@ fn what_is_no_python_starts_as_ever_and_that_is_told_once() {
     }
     let why = "nothing is preloaded for it: its command line is the shell's";
     assert_eq!(world.troubles(1), [why]);
-    assert_eq!(
-        world.troubles(2),
-        ["nothing is preloaded for it: it does not run a Python"]
-    );
+    assert_eq!(world.troubles(2), ["nothing is preloaded for it: it does not run a Python"]);
     assert_eq!(world.troubles(3).len(), 1);
     assert_eq!(world.troubles(4), Vec::<&str>::new());
     assert!(world.importers().is_empty());
@@ -142,10 +120,7 @@ fn an_import_that_takes_too_long_is_ended_with_the_task() {
     let handle = pidfd_open(pid(&python), PidfdFlags::empty()).unwrap();
     let end = world.end_of(1);
     assert_eq!(end.outcome, Outcome::TimedOut);
-    assert_eq!(
-        end.message.as_deref(),
-        Some("heavy could not be preloaded in time")
-    );
+    assert_eq!(end.message.as_deref(), Some("heavy could not be preloaded in time"));
     assert!(end.took >= Duration::from_millis(300));
     while !packhorse_proc::has_ended(&handle) {
         world.wait();
@@ -171,10 +146,7 @@ fn a_time_limit_ends_what_was_forked() {
 fn a_python_that_is_killed_takes_no_task_with_it() {
     let mut world = world();
     let go = world.fifo("go");
-    let wait = format!(
-        "open({:?}).read(); raise SystemExit(5)",
-        go.to_str().unwrap()
-    );
+    let wait = format!("open({:?}).read(); raise SystemExit(5)", go.to_str().unwrap());
     world.start(1, &code(&wait));
     world.wait_for(|event| matches!(event, ProcessEvent::Started { .. }));
     kill_process(pid(&world.importers()[0]), Signal::KILL).unwrap();
@@ -276,10 +248,7 @@ fn threads_of_a_module_are_told_of() {
         "heavy.py",
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True, name='beat').start()\n",
     );
-    world.run_well(
-        1,
-        &code("import threading; print(threading.active_count())"),
-    );
+    world.run_well(1, &code("import threading; print(threading.active_count())"));
     assert_eq!(world.log(1, 1), "1\n");
     assert_eq!(
         world.troubles(1),
@@ -292,10 +261,7 @@ fn few_descriptors_make_tasks_wait_for_each_other() {
     if !alone("preload_trouble::few_descriptors_make_tasks_wait_for_each_other") {
         return;
     }
-    let few = rustix::process::Rlimit {
-        current: Some(90),
-        maximum: Some(90),
-    };
+    let few = rustix::process::Rlimit { current: Some(90), maximum: Some(90) };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
     let mut world = world();
     let wanted = code("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))");
@@ -313,10 +279,7 @@ fn few_descriptors_make_tasks_wait_for_each_other() {
 fn the_gpu_driver_that_a_module_opens_is_told_of_once() {
     let mut world = World::new();
     // No machine has to have one.
-    world.write(
-        "heavy.py",
-        "import os\nos.readlink = lambda path: '/dev/nvidiactl'\n",
-    );
+    world.write("heavy.py", "import os\nos.readlink = lambda path: '/dev/nvidiactl'\n");
     world.run_well(1, &code("pass"));
     let told = "importing heavy opens the GPU driver (/dev/nvidiactl), which may not work in \
                 tasks then: preload only modules that leave the GPU alone";
@@ -345,10 +308,7 @@ os.fork = fork_or_die
 #[test]
 fn a_process_that_is_killed_between_two_forks_is_made_up_for_once() {
     let mut world = World::new();
-    world.write(
-        "heavy.py",
-        &(HEAVY.to_owned() + &DIES_BETWEEN.replace("TIMES", "1")),
-    );
+    world.write("heavy.py", &(HEAVY.to_owned() + &DIES_BETWEEN.replace("TIMES", "1")));
     world.write("deaths", "");
     // What it had forked is shut out: it runs once.
     let ran = world.path("ran");
@@ -360,10 +320,7 @@ fn a_process_that_is_killed_between_two_forks_is_made_up_for_once() {
     assert!(world.supervisor.is_idle());
 
     // Not for ever.
-    world.write(
-        "heavy.py",
-        &(HEAVY.to_owned() + &DIES_BETWEEN.replace("TIMES", "9")),
-    );
+    world.write("heavy.py", &(HEAVY.to_owned() + &DIES_BETWEEN.replace("TIMES", "9")));
     world.write("deaths", "");
     let mut wanted = code(&run);
     wanted.environment = vec![("OMP_NUM_THREADS".into(), "2".into())];
@@ -371,10 +328,7 @@ fn a_process_that_is_killed_between_two_forks_is_made_up_for_once() {
     let end = world.end_of(2);
     assert_eq!(end.outcome, Outcome::NotStarted);
     let message = end.message.unwrap();
-    assert!(
-        message.starts_with("it cannot be forked: No such process"),
-        "{message}"
-    );
+    assert!(message.starts_with("it cannot be forked: No such process"), "{message}");
     assert_eq!(world.read("deaths"), "..");
     assert_eq!(world.read("ran"), "ran\n");
     // Others are forked by it all the same, once nothing kills them.

@@ -49,10 +49,8 @@ impl World {
         let fifo = rustix::fs::open(fifo, flags, Mode::empty()).unwrap();
         let mut buffer = [0; 64];
         loop {
-            let mut ready = [
-                PollFd::new(&fifo, PollFlags::IN),
-                PollFd::new(&self.supervisor, PollFlags::IN),
-            ];
+            let mut ready =
+                [PollFd::new(&fifo, PollFlags::IN), PollFd::new(&self.supervisor, PollFlags::IN)];
             poll(&mut ready, None).unwrap();
             if ready[0].revents().contains(PollFlags::IN) {
                 let length = rustix::io::read(&fifo, &mut buffer).unwrap();
@@ -63,17 +61,10 @@ impl World {
     }
 
     pub fn run_well(&mut self, number: u32, wanted: &Wanted) {
-        assert!(matches!(
-            self.start(number, wanted),
-            StartResult::Waiting | StartResult::Later
-        ));
+        assert!(matches!(self.start(number, wanted), StartResult::Waiting | StartResult::Later));
         let end = self.end_of(number);
         let log = self.log(number, wanted.attempt);
-        assert_eq!(
-            (end.outcome, end.message),
-            (Outcome::Succeeded, None),
-            "{log}"
-        );
+        assert_eq!((end.outcome, end.message), (Outcome::Succeeded, None), "{log}");
     }
 }
 
@@ -97,10 +88,7 @@ fn modules_are_imported_once_for_all_tasks() {
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("status", &["-c", "import sys; sys.exit(3)"]),
     ("negative status", &["-c", "import sys; sys.exit(-2)"]),
-    (
-        "text as status",
-        &["-c", "import sys; print('a'); sys.exit('why')"],
-    ),
+    ("text as status", &["-c", "import sys; print('a'); sys.exit('why')"]),
     ("no status", &["-c", "raise SystemExit"]),
     ("signal", &["-c", "import os; os.kill(os.getpid(), 15)"]),
     ("abort", &["-c", "import os; os.abort()"]),
@@ -116,25 +104,13 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("module", &["-m", "show", "a", "-c"]),
     ("module in a package", &["-m", "package", "x"]),
     ("code", &["-c", "import show", "a", "-m"]),
-    (
-        "options",
-        &["-u", "-O", "-W", "error", "-X", "dev", "show.py"],
-    ),
+    ("options", &["-u", "-O", "-W", "error", "-X", "dev", "show.py"]),
     ("isolated", &["-I", "show.py"]),
     ("unflushed file", &["unflushed.py"]),
     ("last words", &["last.py"]),
-    (
-        "hook",
-        &[
-            "-c",
-            "import sys; sys.excepthook = lambda *a: print('hook', a[0]); 1/0",
-        ],
-    ),
+    ("hook", &["-c", "import sys; sys.excepthook = lambda *a: print('hook', a[0]); 1/0"]),
     ("wrong hook", &["-c", "import sys; sys.excepthook = 1; 1/0"]),
-    (
-        "closed output",
-        &["-c", "import os; print('a'); os.close(1)"],
-    ),
+    ("closed output", &["-c", "import os; print('a'); os.close(1)"]),
     ("state", &["state.py"]),
     ("workers", &["workers.py"]),
     ("pickles", &["pickles.py"]),
@@ -316,10 +292,7 @@ sys.stdout.write('no newline')";
         let folder = folder.unwrap();
         let first = format!("{number} {gone} {{0}} {}\n", folder.display());
         assert!(log.contains(&first), "{log}");
-        assert!(
-            log.contains("error\n") && log.contains("no newline"),
-            "{log}"
-        );
+        assert!(log.contains("error\n") && log.contains("no newline"), "{log}");
     }
     let errors = world.events.iter().filter_map(|event| match event {
         ProcessEvent::Output { bytes, stream, .. } if *stream == Stream::Stderr => Some(&**bytes),
@@ -332,10 +305,7 @@ sys.stdout.write('no newline')";
 #[test]
 fn no_gpu_is_seen_while_modules_are_imported() {
     let mut world = World::new();
-    world.write(
-        "heavy.py",
-        "import os\nSEEN = os.environ['CUDA_VISIBLE_DEVICES']\n",
-    );
+    world.write("heavy.py", "import os\nSEEN = os.environ['CUDA_VISIBLE_DEVICES']\n");
     let mut wanted =
         code("import heavy, os; print([heavy.SEEN, os.environ['CUDA_VISIBLE_DEVICES']])");
     for number in 1..=2 {
@@ -391,9 +361,8 @@ fn many_at_once_are_all_told_how_they_ended() {
     for children in ALL_CHILDREN.into_iter().chain([Children::Marked]) {
         let mut world = World::with(children);
         world.write("heavy.py", HEAVY);
-        let wanted: Vec<Wanted> = (0..3)
-            .map(|status| code(&format!("import os; os._exit({status})")))
-            .collect();
+        let wanted: Vec<Wanted> =
+            (0..3).map(|status| code(&format!("import os; os._exit({status})"))).collect();
         let all = 300;
         let mut started = 0;
         let mut ended = 0;
@@ -411,9 +380,7 @@ fn many_at_once_are_all_told_how_they_ended() {
                         ended += 1;
                         let outcome = match end.task.number % 3 {
                             0 => Outcome::Succeeded,
-                            code => Outcome::Failed {
-                                code: code.cast_signed(),
-                            },
+                            code => Outcome::Failed { code: code.cast_signed() },
                         };
                         assert_eq!((end.outcome, end.message), (outcome, None), "{children:?}");
                     }

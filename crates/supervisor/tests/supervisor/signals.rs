@@ -134,11 +134,7 @@ fn attempts_get_the_mask_of_the_thread_that_made_the_supervisor_or_the_one_asked
         return;
     }
     let mut world = World::new();
-    let mask = SignalMask::default()
-        .with(libc::SIGUSR2)
-        .with(libc::SIGWINCH)
-        .with(0)
-        .with(65);
+    let mask = SignalMask::default().with(libc::SIGUSR2).with(libc::SIGWINCH).with(0).with(65);
     let mut own = settings(packhorse_supervisor::Children::Marked, "masks");
     own.signal_mask = Some(mask);
     world.supervisor = Supervisor::new(own).unwrap();

@@ -66,10 +66,7 @@ fn what_no_program_can_be_given_is_refused() {
     assert_eq!(refused(&mut world, wanted), told);
     let mut wanted = line("true");
     wanted.environment = vec![("A=B".into(), "1".into())];
-    assert_eq!(
-        refused(&mut world, wanted),
-        "no variable can be called `A=B`"
-    );
+    assert_eq!(refused(&mut world, wanted), "no variable can be called `A=B`");
     let mut wanted = line("true");
     wanted.folder = Some("/nonexistent".into());
     assert_eq!(refused(&mut world, wanted), "no such folder: /nonexistent");
@@ -140,10 +137,7 @@ fn programs_are_found_on_the_tasks_own_path_and_again_when_they_move() {
     let mut world = World::new();
     for folder in ["a", "b"] {
         fs_err::create_dir(world.path(folder)).unwrap();
-        world.program(
-            &format!("{folder}/prog"),
-            &format!("#!/bin/sh\necho {folder} >> out\n"),
-        );
+        world.program(&format!("{folder}/prog"), &format!("#!/bin/sh\necho {folder} >> out\n"));
     }
     let path = [world.path("a"), world.path("b")];
     let path = std::env::join_paths(path).unwrap();
@@ -164,9 +158,8 @@ fn any_number_of_variables_reaches_it_and_none_is_there_twice() {
     let mut world = World::new();
     let home = world.home_mark().to_owned();
     let mut wanted = line("env > out");
-    wanted.environment = (0..300)
-        .map(|number| (format!("V{number}").into(), format!("{number}").into()))
-        .collect();
+    wanted.environment =
+        (0..300).map(|number| (format!("V{number}").into(), format!("{number}").into())).collect();
     for (name, value) in [
         ("V7", "again"),
         ("HOME", "/elsewhere"),
@@ -194,10 +187,7 @@ fn any_number_of_variables_reaches_it_and_none_is_there_twice() {
         "PACKHORSE_ATTEMPT=4",
         &format!("PACKHORSE_HOME_ID={home}"),
     ] {
-        assert!(
-            out.lines().any(|line| line == expected),
-            "{expected}: {out}"
-        );
+        assert!(out.lines().any(|line| line == expected), "{expected}: {out}");
     }
     // What one attempt gets, the next does not.
     assert!(world.run(2, &line("env > out")).outcome.is_success());
@@ -220,9 +210,7 @@ fn shared_variables_are_there_and_hidden_ones_are_not() {
     let mut settings = crate::support::settings(packhorse_supervisor::Children::Marked, "here");
     settings.hidden = vec!["SECRET".into()];
     settings.environment = vec![("SHARED".into(), "first".into())];
-    settings
-        .environment
-        .push(("SHARED".into(), "second".into()));
+    settings.environment.push(("SHARED".into(), "second".into()));
     world.supervisor = packhorse_supervisor::Supervisor::new(settings).unwrap();
     assert!(world.run(1, &line("env > out")).outcome.is_success());
     let out = world.read("out");
@@ -268,10 +256,7 @@ fn what_the_machine_has_no_room_for_starts_later() {
     world.start(1, &line("cat gate1"));
     let limit = getrlimit(Resource::Nofile);
     let used = fs_err::read_dir("/proc/self/fd").unwrap().count() as u64;
-    let tight = Rlimit {
-        current: Some(used),
-        maximum: Some(used),
-    };
+    let tight = Rlimit { current: Some(used), maximum: Some(used) };
     setrlimit(Resource::Nofile, tight).unwrap();
     assert_eq!(world.start(2, &line("cat gate2")), StartResult::Later);
     assert_eq!(world.start(3, &line("echo > said")), StartResult::Later);
@@ -307,10 +292,7 @@ fn what_waits_starts_when_the_last_attempt_is_given_up() {
     world.start(1, &line("echo > said; read x < gate"));
     receive(&said);
     let used = fs_err::read_dir("/proc/self/fd").unwrap().count() as u64;
-    let tight = Rlimit {
-        current: Some(used),
-        maximum: Some(used),
-    };
+    let tight = Rlimit { current: Some(used), maximum: Some(used) };
     setrlimit(Resource::Nofile, tight).unwrap();
     assert_eq!(world.start(2, &line("true")), StartResult::Later);
     world.supervisor.abandon(task(1));
@@ -326,10 +308,7 @@ fn with_nothing_running_what_there_is_no_room_for_fails() {
     }
     let mut world = World::new();
     let used = fs_err::read_dir("/proc/self/fd").unwrap().count() as u64;
-    let tight = Rlimit {
-        current: Some(used),
-        maximum: Some(used),
-    };
+    let tight = Rlimit { current: Some(used), maximum: Some(used) };
     setrlimit(Resource::Nofile, tight).unwrap();
     assert_eq!(world.start(1, &line("true")), StartResult::Failed);
     let end = world.end_of(1);
@@ -344,10 +323,7 @@ fn the_limit_of_descriptors_is_raised_for_us_and_not_for_attempts() {
         return;
     }
     let limit = getrlimit(Resource::Nofile);
-    let low = Rlimit {
-        current: Some(40),
-        maximum: limit.maximum,
-    };
+    let low = Rlimit { current: Some(40), maximum: limit.maximum };
     setrlimit(Resource::Nofile, low).unwrap();
     let mut world = World::new();
     let raised = getrlimit(Resource::Nofile).current;

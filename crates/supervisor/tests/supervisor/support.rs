@@ -61,10 +61,8 @@ pub struct World {
 }
 
 /// Both ways to notice the end of a child, where all children are the supervisor's.
-pub const ALL_CHILDREN: [Children; 2] = [
-    Children::All(EndNotice::Handle),
-    Children::All(EndNotice::Sigchld),
-];
+pub const ALL_CHILDREN: [Children; 2] =
+    [Children::All(EndNotice::Handle), Children::All(EndNotice::Sigchld)];
 
 pub fn settings(children: Children, home_mark: &str) -> SupervisorSettings {
     SupervisorSettings {
@@ -89,12 +87,7 @@ impl World {
         let sigchld = children == Children::All(EndNotice::Sigchld);
         let sigchld = sigchld.then(hear_sigchld);
         let supervisor = Supervisor::new(settings(children, mark)).unwrap();
-        Self {
-            folder,
-            supervisor,
-            events: Vec::new(),
-            sigchld,
-        }
+        Self { folder, supervisor, events: Vec::new(), sigchld }
     }
 
     /// Where tasks run.
@@ -181,9 +174,7 @@ impl World {
     /// Waits for the end of a task's attempt.
     pub fn end_of(&mut self, number: u32) -> AttemptEnd {
         let is_it = |event: &ProcessEvent| matches!(event, ProcessEvent::Ended(end) if end.task == task(number));
-        let ProcessEvent::Ended(end) = self.wait_for(is_it) else {
-            unreachable!()
-        };
+        let ProcessEvent::Ended(end) = self.wait_for(is_it) else { unreachable!() };
         end
     }
 
@@ -269,9 +260,6 @@ pub fn alone_after(name: &str, change: impl FnOnce(&mut std::process::Command)) 
     let text = String::from_utf8_lossy(&done.stdout);
     let errors = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{}: {text}{errors}", done.status);
-    assert!(
-        text.contains("1 passed"),
-        "no test is called {name}: {text}"
-    );
+    assert!(text.contains("1 passed"), "no test is called {name}: {text}");
     false
 }

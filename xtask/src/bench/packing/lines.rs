@@ -52,10 +52,8 @@ pub fn wrong_guesses(load: &SyntheticLoad, program: &Path) -> String {
 fn line(text: &mut String, program: &Path, task: &SyntheticTask, peak: u64, options: &str) {
     let (kind, program) = (task.kind, program.display());
     let mebibytes = peak >> 20;
-    let _ = writeln!(
-        text,
-        "#packhorse signature=kind-{kind}\n{program} --peak {mebibytes}M {options}"
-    );
+    let _ =
+        writeln!(text, "#packhorse signature=kind-{kind}\n{program} --peak {mebibytes}M {options}");
 }
 
 #[cfg(test)]

@@ -67,17 +67,9 @@ impl SyntheticLoad {
         let tasks = (0..tasks).map(|_| {
             let kind = random.usize(..own.len());
             let peak = own[kind] * (0.96 + 0.08 * random.f64());
-            SyntheticTask {
-                kind,
-                peak: mebibytes(peak),
-                lasts: MEAN.mul_f64(0.5 + random.f64()),
-            }
+            SyntheticTask { kind, peak: mebibytes(peak), lasts: MEAN.mul_f64(0.5 + random.f64()) }
         });
-        Self {
-            gpus: GPUS,
-            capacity: CAPACITY,
-            tasks: tasks.collect(),
-        }
+        Self { gpus: GPUS, capacity: CAPACITY, tasks: tasks.collect() }
     }
 
     /// No schedule is shorter: all memory in use all the time, or the longest task.
@@ -165,10 +157,7 @@ mod tests {
         let history = simulation.run();
         assert_eq!(history.finished.len(), 2000);
         let is_own = |cause| cause == Some(EndCause::Own);
-        let mut causes = history
-            .attempts
-            .iter()
-            .map(|ran| ran.outcome.map(|it| it.1));
+        let mut causes = history.attempts.iter().map(|ran| ran.outcome.map(|it| it.1));
         assert!(causes.all(is_own));
         let ratio = history.makespan().as_secs_f64() / load.lower_bound().as_secs_f64();
         assert!((1.0..1.1).contains(&ratio), "{ratio}");

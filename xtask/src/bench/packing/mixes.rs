@@ -69,10 +69,7 @@ pub fn measure(bench: &BenchEnvironment, section: &mut Section) -> Result<()> {
     let means = sums.map(|sum| sum.map(|logarithms| (logarithms / rows).exp()));
     let [_, first, best, spread] = means.map(shown);
     section.row([&"2 to 8", &"geometric mean", &first, &best, &spread]);
-    for (figure, what) in ["mean wait", "mean time to the end", "makespan"]
-        .iter()
-        .enumerate()
-    {
+    for (figure, what) in ["mean wait", "mean time to the end", "makespan"].iter().enumerate() {
         let others = means[1..].iter().map(|means| means[figure]);
         let best = others.fold(f64::INFINITY, f64::min);
         let name = format!("come and go: {what} within {MOST} of the best of the others");

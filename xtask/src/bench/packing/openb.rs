@@ -63,10 +63,7 @@ pub fn measure(bench: &BenchEnvironment, section: &mut Section) -> Result<()> {
         let tasks = path(&format!("openb_pod_list_{workload}.csv"));
         let figures = bench.simulate(["replay", &nodes, &tasks, &seeds])?;
         let both = |policy: &str| -> Result<[f64; 2]> {
-            Ok([
-                figures.get(&format!("{policy}_100"))?,
-                figures.get(&format!("{policy}_130"))?,
-            ])
+            Ok([figures.get(&format!("{policy}_100"))?, figures.get(&format!("{policy}_130"))?])
         };
         let (pack, spread) = (both("pack")?, both("spread")?);
         let nanoseconds = figures.get("pack_placement_ns")?;

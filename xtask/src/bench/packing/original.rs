@@ -41,10 +41,7 @@ pub fn on_each_gpu(load: &SyntheticLoad) -> Duration {
 }
 
 fn span(tasks: &[SyntheticTask], capacity: Bytes) -> Duration {
-    tasks
-        .chunks(BATCH)
-        .map(|batch| batch_span(batch, capacity))
-        .sum()
+    tasks.chunks(BATCH).map(|batch| batch_span(batch, capacity)).sum()
 }
 
 fn batch_span(batch: &[SyntheticTask], capacity: Bytes) -> Duration {

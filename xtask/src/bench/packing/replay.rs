@@ -58,9 +58,7 @@ pub fn replay(
             marks.next();
             continue;
         }
-        let task = order
-            .next()
-            .unwrap_or_else(|| random.usize(..trace.tasks.len()));
+        let task = order.next().unwrap_or_else(|| random.usize(..trace.tasks.len()));
         let request = &trace.tasks[task];
         replay.tasks += 1;
         asked += size(request);
@@ -104,10 +102,7 @@ mod tests {
     #[test]
     fn same_seed_gives_the_same_replay() {
         let one = replay(&trace(), SchedulerSettings::default(), 5, &[130]).unwrap();
-        assert_eq!(
-            one,
-            replay(&trace(), SchedulerSettings::default(), 5, &[130]).unwrap()
-        );
+        assert_eq!(one, replay(&trace(), SchedulerSettings::default(), 5, &[130]).unwrap());
     }
 
     #[test]
@@ -115,10 +110,7 @@ mod tests {
         let tasks = "head\n".to_owned() + &"1,1,1,1,500\n".repeat(8) + &"2,1,1,1,1000\n".repeat(4);
         let trace = Trace::parse("head\na,9000,99,8,M\n", &tasks).unwrap();
         let given = |policy| -> u64 {
-            let settings = SchedulerSettings {
-                policy,
-                ..SchedulerSettings::default()
-            };
+            let settings = SchedulerSettings { policy, ..SchedulerSettings::default() };
             let replays = (0..20).map(|seed| replay(&trace, settings, seed, &[100]));
             replays.map(|replay| replay.unwrap().given[0]).sum()
         };

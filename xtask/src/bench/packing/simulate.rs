@@ -25,11 +25,7 @@ const MARKS: [u32; 2] = [100, 130];
 #[derive(clap::Subcommand)]
 pub enum SimulateArgs {
     /// Replay a trace with each policy
-    Replay {
-        nodes: PathBuf,
-        tasks: PathBuf,
-        seeds: u32,
-    },
+    Replay { nodes: PathBuf, tasks: PathBuf, seeds: u32 },
     /// Time placements on one machine with 8 GPUs
     Placements,
     /// Run a synthetic load on 8 GPUs: a lower bound, the scheduler if it knew every peak,
@@ -41,11 +37,7 @@ pub enum SimulateArgs {
 
 pub fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     match args {
-        SimulateArgs::Replay {
-            nodes,
-            tasks,
-            seeds,
-        } => replay_trace(nodes, tasks, *seeds)?,
+        SimulateArgs::Replay { nodes, tasks, seeds } => replay_trace(nodes, tasks, *seeds)?,
         SimulateArgs::Placements => time_placements()?,
         SimulateArgs::Mixes { seeds } => mixes::simulate(*seeds)?,
         SimulateArgs::Load { tasks } => run_load(&SyntheticLoad::new(*tasks))?,
@@ -57,10 +49,7 @@ fn replay_trace(nodes: &Path, tasks: &Path, seeds: u32) -> Result<()> {
     let [nodes, tasks] = [nodes, tasks].map(fs_err::read_to_string);
     let trace = Trace::parse(&nodes?, &tasks?)?;
     for (name, policy) in [("pack", Placing::Pack), ("spread", Placing::Spread)] {
-        let settings = SchedulerSettings {
-            policy,
-            ..SchedulerSettings::default()
-        };
+        let settings = SchedulerSettings { policy, ..SchedulerSettings::default() };
         let mut given = [0; 2];
         let mut submitted = 0;
         let start = Instant::now();

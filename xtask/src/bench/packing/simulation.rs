@@ -73,10 +73,7 @@ impl Simulation {
     pub fn new(pool: &Pool, settings: SchedulerSettings) -> Result<Self, PoolError> {
         let specs = pool.nodes.iter().flat_map(|node| &node.devices);
         let devices = specs.map(|spec| {
-            let device = SimulatedDevice {
-                capacity: spec.memory,
-                ..SimulatedDevice::default()
-            };
+            let device = SimulatedDevice { capacity: spec.memory, ..SimulatedDevice::default() };
             (spec.id, device)
         });
         Ok(Self {
@@ -98,8 +95,7 @@ impl Simulation {
     /// Gives the scheduler another event at this time. Memory that other processes hold
     /// is really held on the device. A task submitted this way ends as soon as it starts.
     pub fn schedule(&mut self, at: Duration, event: SchedulerEvent) {
-        self.queue
-            .push(at, SimulationEvent::Scheduler(Box::new(event)));
+        self.queue.push(at, SimulationEvent::Scheduler(Box::new(event)));
     }
 
     /// Runs until nothing more will happen.
@@ -128,12 +124,9 @@ impl Simulation {
         step(&mut self.state, event, Now(self.now), &mut effects);
         for effect in effects {
             match effect {
-                Effect::Start {
-                    task,
-                    attempt,
-                    placement,
-                    time_limit,
-                } => self.start(task, attempt, placement, time_limit),
+                Effect::Start { task, attempt, placement, time_limit } => {
+                    self.start(task, attempt, placement, time_limit)
+                }
                 Effect::Stop { task, .. } => self.stop(task),
                 Effect::Finished { task, outcome, .. } => {
                     self.history.finished.insert(task, outcome);
@@ -245,12 +238,7 @@ impl Simulation {
                 device.held.remove(&record.task);
             }
         }
-        SchedulerEvent::Ended {
-            task: record.task,
-            attempt: record.attempt,
-            outcome,
-            cause,
-        }
+        SchedulerEvent::Ended { task: record.task, attempt: record.attempt, outcome, cause }
     }
 }
 

@@ -7,9 +7,8 @@ use super::keys::{MetricValue, param_text};
 use super::listing::{metric_names, param_names};
 
 /// The columns that every test has.
-const OWN: [&str; 8] = [
-    "task", "folder", "outcome", "detail", "seconds", "peak", "attempts", "started",
-];
+const OWN: [&str; 8] =
+    ["task", "folder", "outcome", "detail", "seconds", "peak", "attempts", "started"];
 
 /// The columns of each metric.
 const OF_METRIC: [(&str, MetricValue); 5] = [

@@ -27,10 +27,7 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], y: &str) -> anyhow::Resu
     let mut curves = Vec::new();
     let mut missing = 0_u64;
     for test in tests.iter().filter(|it| it.metrics.contains_key(&metric)) {
-        let read = test
-            .log
-            .as_ref()
-            .map(|log| MetricSeries::read(log, &metric));
+        let read = test.log.as_ref().map(|log| MetricSeries::read(log, &metric));
         match read {
             Some(Ok(series)) if series.count() > 0 => curves.push((test, series)),
             Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -45,9 +42,7 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], y: &str) -> anyhow::Resu
     }
     if missing > 0 {
         let tests = wording::count(missing, "test");
-        complain(&format!(
-            "warning: the log of {tests} is gone: {y} is not drawn"
-        ));
+        complain(&format!("warning: the log of {tests} is gone: {y} is not drawn"));
     }
     let all = || curves.iter().flat_map(|(_, series)| series.points());
     let (x_axis, y_axis) = (
@@ -82,21 +77,12 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], y: &str) -> anyhow::Resu
 fn best(y: &str, metric: &str, curves: &[(&TestResult, MetricSeries)]) -> Option<String> {
     let is_high = which_is_best(metric) == MetricValue::Highest;
     let found = curves.iter().filter_map(|(test, series)| {
-        let found = if is_high {
-            series.highest()
-        } else {
-            series.lowest()
-        };
+        let found = if is_high { series.highest() } else { series.lowest() };
         Some((test, found?))
     });
     // Of several, the first.
-    let (test, (step, value)) = found.min_by(|(_, (_, a)), (_, (_, b))| {
-        if is_high {
-            b.total_cmp(a)
-        } else {
-            a.total_cmp(b)
-        }
-    })?;
+    let (test, (step, value)) = found
+        .min_by(|(_, (_, a)), (_, (_, b))| if is_high { b.total_cmp(a) } else { a.total_cmp(b) })?;
     let (value, step) = (wording::number(value), wording::number(step));
     Some(format!("best: {y} {value} at {STEP} {step}{}", whose(test)))
 }

@@ -103,9 +103,7 @@ impl Key {
         });
         let of_metrics: Vec<String> = of_metrics.collect();
         let params: BTreeSet<&str> = names(tests, |test| test.params.keys());
-        let own = [
-            "time", "peak", "outcome", "attempts", "started", "task", "folder",
-        ];
+        let own = ["time", "peak", "outcome", "attempts", "started", "task", "folder"];
         let plain: Vec<&str> = params.into_iter().chain(metrics).chain(own).collect();
         let known = plain.iter().copied();
         let near = nearest(text, known.chain(of_metrics.iter().map(String::as_str)));
@@ -188,10 +186,7 @@ pub fn sort(tests: &mut [TestResult], text: &str) -> anyhow::Result<()> {
         (Err(_), Some(rest)) => (Key::find(rest, tests)?, true),
         (Err(error), None) => return Err(error),
     };
-    tests.sort_by_cached_key(|test| SortKey {
-        value: key.of(test),
-        down,
-    });
+    tests.sort_by_cached_key(|test| SortKey { value: key.of(test), down });
     Ok(())
 }
 
@@ -265,12 +260,7 @@ mod tests {
 
     #[test]
     fn the_best_is_the_lowest_unless_the_name_says_otherwise() {
-        let summary = MetricSummary {
-            last: 2.0,
-            lowest: 1.0,
-            highest: 3.0,
-            count: 5,
-        };
+        let summary = MetricSummary { last: 2.0, lowest: 1.0, highest: 3.0, count: 5 };
         for (name, best) in [("loss", 1.0), ("val_acc", 3.0)] {
             let test = TestResult {
                 metrics: BTreeMap::from([(name.to_owned(), summary)]),

@@ -89,9 +89,7 @@ fn columns(tests: &[TestResult], place: ResultsOrigin, differing: &[&str]) -> Ve
             columns.push(TableColumn {
                 title: wording::name(title.to_owned()),
                 kind,
-                cells: cells
-                    .map(|cell| wording::name(wording::or_dash(cell)))
-                    .collect(),
+                cells: cells.map(|cell| wording::name(wording::or_dash(cell))).collect(),
             });
         }
     };
@@ -102,9 +100,7 @@ fn columns(tests: &[TestResult], place: ResultsOrigin, differing: &[&str]) -> Ve
     let all_have_some = tests.iter().all(|test| !test.params.is_empty());
     let is_told_by_params = all_have_some && distinct.len() == tests.len() && !differing.is_empty();
     if place == ResultsOrigin::Run {
-        add("TASK", needed, &|test| {
-            test.task.map(|task| task.to_string())
-        });
+        add("TASK", needed, &|test| test.task.map(|task| task.to_string()));
     } else if !is_told_by_params {
         add("FOLDER", text, &|test| {
             let folder = test.folder.as_ref()?;
@@ -114,13 +110,9 @@ fn columns(tests: &[TestResult], place: ResultsOrigin, differing: &[&str]) -> Ve
     for name in differing {
         add(name, text, &|test| test.params.get(*name).map(param_text));
     }
-    add("OUTCOME", needed, &|test| {
-        Some(test.outcome.word().to_owned())
-    });
+    add("OUTCOME", needed, &|test| Some(test.outcome.word().to_owned()));
     add("TIME", secondary, &|test| test.took.map(wording::duration));
-    add("PEAK", secondary, &|test| {
-        test.peak.map(|peak| peak.to_string())
-    });
+    add("PEAK", secondary, &|test| test.peak.map(|peak| peak.to_string()));
     for name in metric_names(tests) {
         let value = |test: &TestResult, which: MetricValue| {
             let summary = test.metrics.get(name)?;
@@ -134,9 +126,7 @@ fn columns(tests: &[TestResult], place: ResultsOrigin, differing: &[&str]) -> Ve
         }
     }
     if differing.is_empty() && place == ResultsOrigin::Run {
-        add("COMMAND", text, &|test| {
-            Some(wording::command(test.command.as_ref()?).into_owned())
-        });
+        add("COMMAND", text, &|test| Some(wording::command(test.command.as_ref()?).into_owned()));
     }
     columns
 }

@@ -63,11 +63,8 @@ impl PlotAxis {
     pub fn of_numbers(numbers: impl Iterator<Item = f64> + Clone) -> Self {
         let low = numbers.clone().fold(f64::INFINITY, f64::min);
         let high = numbers.fold(f64::NEG_INFINITY, f64::max);
-        let scale = if low > 0.0 && high / low > TWO_DECADES {
-            Scale::Logarithmic
-        } else {
-            Scale::Linear
-        };
+        let scale =
+            if low > 0.0 && high / low > TWO_DECADES { Scale::Logarithmic } else { Scale::Linear };
         Self::Numbers { low, high, scale }
     }
 
@@ -140,23 +137,13 @@ fn round_numbers(low: f64, high: f64, count: usize) -> Vec<f64> {
     let marks = (0..=count).map(|at| first + cast(at));
     let marks = marks.take_while(|mark| *mark <= last);
     let numbers: Vec<f64> = marks.map(|mark| mark * step).collect();
-    if numbers.iter().all(|number| number.is_finite()) {
-        numbers
-    } else {
-        vec![low, high]
-    }
+    if numbers.iter().all(|number| number.is_finite()) { numbers } else { vec![low, high] }
 }
 
 /// At most so many powers of ten in this range.
 fn powers_of_ten(low: f64, high: f64, count: usize) -> Vec<f64> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "floats have exponents of three digits"
-    )]
-    let [first, last] = [
-        (low.log10() - 1e-9).ceil() as i32,
-        (high.log10() + 1e-9).floor() as i32,
-    ];
+    #[expect(clippy::cast_possible_truncation, reason = "floats have exponents of three digits")]
+    let [first, last] = [(low.log10() - 1e-9).ceil() as i32, (high.log10() + 1e-9).floor() as i32];
     let all = usize::try_from(last - first + 1).unwrap_or(1);
     let powers = (first..=last).step_by(all.div_ceil(count.max(1)));
     // Read rather than computed: the nearest float to it.
@@ -182,11 +169,7 @@ fn cast(count: usize) -> f64 {
 pub fn line(from: Point, to: Point) -> impl Iterator<Item = Point> {
     const STEPS: f64 = 400.0;
     let (right, up) = (to.0 - from.0, to.1 - from.1);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "from 1 to 400"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 400")]
     let steps = (right.abs().max(up.abs()) * STEPS).ceil().clamp(1.0, STEPS) as usize;
     (1..=steps).map(move |step| {
         let part = fraction(step, steps);
@@ -205,11 +188,7 @@ pub fn print(
     let (columns, rows) = terminal::size();
     // The title, what is below, and a line for the shell.
     let size = (columns.saturating_sub(1), rows.saturating_sub(3));
-    let dots = if terminal::has_unicode() {
-        Dots::Braille
-    } else {
-        Dots::Ascii
-    };
+    let dots = if terminal::has_unicode() { Dots::Braille } else { Dots::Ascii };
     let drawn = draw(points, x, y, size, dots);
     for line in [title.to_owned()].into_iter().chain(drawn).chain(below) {
         let line = wording::name(line);
@@ -247,15 +226,8 @@ fn draw(
         lines[row] = format!("{label:>width$} {rest}", width = margin - 1);
     }
     let (ticks, names) = floor_labels(x, width, dots);
-    let floor: String = (0..width)
-        .map(|at| {
-            if ticks.contains(&at) {
-                floor_tick
-            } else {
-                floor
-            }
-        })
-        .collect();
+    let floor: String =
+        (0..width).map(|at| if ticks.contains(&at) { floor_tick } else { floor }).collect();
     lines.push(format!("{:margin$}{corner}{floor}", ""));
     lines.push(format!("{:margin$} {names}", "").trim_end().to_owned());
     lines
@@ -310,11 +282,7 @@ const FEW: usize = 200;
 
 impl Canvas {
     fn with(points: &[Point], width: usize, height: usize, dots: Dots) -> Self {
-        let mut canvas = Self {
-            width,
-            dots,
-            cells: vec![0; width * height],
-        };
+        let mut canvas = Self { width, dots, cells: vec![0; width * height] };
         for &(x, y) in points {
             match dots {
                 Dots::Ascii => {
@@ -432,10 +400,8 @@ mod tests {
     fn names_stand_below_their_points() {
         let x = PlotAxis::Names(vec!["GAN".to_owned(), "VAE".to_owned()]);
         let y = numbers(&[0.0, 1.0]);
-        let points = [
-            (x.place_of_name("GAN"), y.place(0.0)),
-            (x.place_of_name("VAE"), y.place(1.0)),
-        ];
+        let points =
+            [(x.place_of_name("GAN"), y.place(0.0)), (x.place_of_name("VAE"), y.place(1.0))];
         let drawn = draw(&points, &x, &y, (30, 8), Dots::Ascii);
         let column = |line: &str, text: &str| line.find(text).unwrap();
         let (high, low, names) = (&drawn[0], &drawn[5], &drawn[7]);
@@ -448,9 +414,7 @@ mod tests {
         let (x, y) = (numbers(&[0.0, 1.0]), numbers(&[0.0, 1.0]));
         let drawn = draw(&[(0.0, 0.0), (1.0, 1.0)], &x, &y, (20, 6), Dots::Braille);
         let dots = drawn.iter().flat_map(|line| line.chars());
-        let dots: Vec<char> = dots
-            .filter(|c| ('\u{2800}'..='\u{28ff}').contains(c))
-            .collect();
+        let dots: Vec<char> = dots.filter(|c| ('\u{2800}'..='\u{28ff}').contains(c)).collect();
         assert_eq!(dots, ['⠛', '⣤'], "{drawn:#?}");
     }
 }

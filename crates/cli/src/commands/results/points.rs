@@ -21,9 +21,7 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], x: &str, y: &str) -> any
     if found.is_empty() {
         bail!("no test has both `{x}` and a number as `{y}`");
     }
-    let are_numbers = found
-        .iter()
-        .all(|(_, x, _)| matches!(x, KeyValue::Number(_)));
+    let are_numbers = found.iter().all(|(_, x, _)| matches!(x, KeyValue::Number(_)));
     let x_axis = if are_numbers {
         PlotAxis::of_numbers(found.iter().map(|(_, x, _)| number(x)))
     } else {
@@ -34,11 +32,7 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], x: &str, y: &str) -> any
     };
     let y_axis = PlotAxis::of_numbers(found.iter().map(|(.., y)| *y));
     let points = found.iter().map(|(_, x, y)| {
-        let x = if are_numbers {
-            x_axis.place(number(x))
-        } else {
-            x_axis.place_of_name(&label(x))
-        };
+        let x = if are_numbers { x_axis.place(number(x)) } else { x_axis.place_of_name(&label(x)) };
         (x, y_axis.place(*y))
     });
     let points: Vec<plot::Point> = points.collect();

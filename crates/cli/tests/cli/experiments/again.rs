@@ -16,16 +16,10 @@ fn what_has_succeeded_is_skipped_and_what_has_failed_runs_again() {
     world.write("mended", "");
     let done = world.exp(FOUR, &words);
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(
-        done.stderr
-            .contains("3 repetitions are done, and skipped; -o runs them again")
-    );
+    assert!(done.stderr.contains("3 repetitions are done, and skipped; -o runs them again"));
     assert!(done.stdout.contains("1 succeeded"), "{done:?}");
     let done = world.exp(FOUR, &words);
-    assert_eq!(
-        done.stderr,
-        "nothing to do: 4 repetitions are done\nhint: -o runs them again\n"
-    );
+    assert_eq!(done.stderr, "nothing to do: 4 repetitions are done\nhint: -o runs them again\n");
     let done = world.exp(FOUR, &[&["-o"], words.as_slice()].concat());
     assert!(done.stdout.contains("4 succeeded"), "{done:?}");
 }
@@ -62,10 +56,7 @@ fn a_folder_of_the_original_is_done_if_something_is_in_it() {
     }
     world.write("p/a/log/rep_01/rep.csv", "x");
     let states = world.listed(FOUR, &[]);
-    let words: Vec<&str> = states
-        .iter()
-        .map(|line| line.split(' ').next().unwrap())
-        .collect();
+    let words: Vec<&str> = states.iter().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(words, ["new", "done", "new", "new"]);
     let done = world.exp(FOUR, &["--dry-run", "--", "run", "{rep}"]);
     assert_eq!(
@@ -78,21 +69,11 @@ fn a_folder_of_the_original_is_done_if_something_is_in_it() {
 fn a_run_goes_on_with_what_was_in_its_files() {
     let world = World::new();
     let file = "{name: a, path: p, import_path: base.yml, reps_in_parallel: 1}";
-    world.write(
-        "base.yml",
-        "{name: DEFAULT, repetitions: 4, params: {x: 1e-3}}",
-    );
+    world.write("base.yml", "{name: DEFAULT, repetitions: 4, params: {x: 1e-3}}");
     world.write("config.yml", file);
     let gate = world.gate("gate");
     let script = "read x < gate; test {rep} != 1 || test -e mended; echo {x} {rep} >> order";
-    let words = [
-        "exp",
-        "config.yml",
-        "--",
-        "sh",
-        "-c",
-        &format!("set -e; {script}"),
-    ];
+    let words = ["exp", "config.yml", "--", "sh", "-c", &format!("set -e; {script}")];
     let mut running = world.start(words);
     gate.pass(2);
     running.wait_for("1.2 failed");
@@ -123,8 +104,7 @@ fn a_repetition_that_still_runs_is_not_started_twice() {
     let done = world.packhorse(["exp", "config.yml", "-o"]);
     assert_eq!(done.code, 2);
     assert!(
-        done.stderr
-            .contains("`p/a/log/rep_00` is in use: its test still runs, as task 1.1"),
+        done.stderr.contains("`p/a/log/rep_00` is in use: its test still runs, as task 1.1"),
         "{}",
         done.stderr
     );

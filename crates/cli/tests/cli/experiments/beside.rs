@@ -28,9 +28,7 @@ fn as_numbers(value: &Value) -> Value {
         Value::Array(items) => items.iter().map(as_numbers).collect(),
         Value::Object(members) => {
             let members = members.iter();
-            members
-                .map(|(key, value)| (key.clone(), as_numbers(value)))
-                .collect()
+            members.map(|(key, value)| (key.clone(), as_numbers(value))).collect()
         }
         other => other.clone(),
     }
@@ -85,26 +83,15 @@ fn random_files_are_expanded_named_and_cut_into_jobs_as_by_the_original() {
             }
         }
         for (ours, theirs) in ours.iter().zip(&configs) {
-            assert_eq!(
-                as_numbers(&ours["config"]),
-                *theirs,
-                "{file} {option:?}\n{text}"
-            );
+            assert_eq!(as_numbers(&ours["config"]), *theirs, "{file} {option:?}\n{text}");
             let folder = &ours["folder"];
-            assert_eq!(
-                ours["job"].as_u64(),
-                job_of.get(&folder.to_string()).copied(),
-                "{file}"
-            );
+            assert_eq!(ours["job"].as_u64(), job_of.get(&folder.to_string()).copied(), "{file}");
         }
         assert_eq!(ours.len(), configs.len(), "{file} {option:?}\n{text}");
         compared += 1;
         repetitions += ours.len();
     }
-    assert!(
-        compared > 80 && repetitions > 2000,
-        "{compared} {repetitions}"
-    );
+    assert!(compared > 80 && repetitions > 2000, "{compared} {repetitions}");
 }
 
 #[test]

@@ -128,10 +128,7 @@ fn two_repetitions_have_two_gpus_each_where_the_file_says_so() {
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     for met in &met {
         let gpus = met.iter().map(|said| said.split(' ').next().unwrap());
-        assert_eq!(
-            gpus.collect::<BTreeSet<_>>(),
-            BTreeSet::from(["0,1", "2,3"])
-        );
+        assert_eq!(gpus.collect::<BTreeSet<_>>(), BTreeSet::from(["0,1", "2,3"]));
     }
     assert_eq!(most_at_once(&done.events()), 2);
 }
@@ -211,9 +208,7 @@ fn repetitions_do_not_run_without_a_gpu_because_the_driver_is_broken() {
 #[test]
 fn a_machine_whose_gpus_are_hidden_has_none() {
     let machine = Machine::new(2);
-    machine
-        .world
-        .write("config.yml", "{name: exp, path: results, repetitions: 2}");
+    machine.world.write("config.yml", "{name: exp, path: results, repetitions: 2}");
     let mut command = machine.command(&["exp", "config.yml", "--json", "--", "true"]);
     command.env("CUDA_VISIBLE_DEVICES", "");
     let done = finish(command);
@@ -228,27 +223,12 @@ fn each_experiment_keeps_to_its_own_number_at_a_time() {
         {name: b, reps_in_parallel: 1}\n---\n{name: c}\n";
     let gate = world.gate("gate");
     world.write("config.yml", file);
-    let words = [
-        "exp",
-        "config.yml",
-        "--slots",
-        "9",
-        "--",
-        "sh",
-        "-c",
-        "read x < gate",
-    ];
+    let words = ["exp", "config.yml", "--slots", "9", "--", "sh", "-c", "read x < gate"];
     let mut running = world.start(words);
     running.wait_for("1.17 started");
     for (task, why) in [
-        (
-            "1.4",
-            "1.4 waits: 3 of its group `a` run or will at once, and no more may\n",
-        ),
-        (
-            "1.8",
-            "1.8 waits: 1 of its group `b` runs or will at once, and no more may\n",
-        ),
+        ("1.4", "1.4 waits: 3 of its group `a` run or will at once, and no more may\n"),
+        ("1.8", "1.8 waits: 1 of its group `b` runs or will at once, and no more may\n"),
     ] {
         assert_eq!(world.packhorse(["why", task]).stdout, why);
     }
@@ -264,10 +244,8 @@ fn cores_are_shared_as_the_scheduler_of_the_file_says() {
     }
     let of = |scheduler: &str| {
         let machine = Machine::new(1);
-        let file = HALF_GPU.replace(
-            "gpus_per_rep",
-            &format!("scheduler: {scheduler}\ngpus_per_rep"),
-        );
+        let file =
+            HALF_GPU.replace("gpus_per_rep", &format!("scheduler: {scheduler}\ngpus_per_rep"));
         let (done, mut met) = machine.meet(&file, &[2, 2]);
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
         met.swap_remove(0)
@@ -275,26 +253,17 @@ fn cores_are_shared_as_the_scheduler_of_the_file_says() {
     // Each has its own, and as many as the other: also if nobody is named.
     for scheduler in ["horeka", "null"] {
         let said = of(scheduler);
-        let sets: Vec<BTreeSet<&str>> = said
-            .iter()
-            .map(|said| said.split(' ').nth(1).unwrap().split(',').collect())
-            .collect();
+        let sets: Vec<BTreeSet<&str>> =
+            said.iter().map(|said| said.split(' ').nth(1).unwrap().split(',').collect()).collect();
         assert!(sets.iter().all(|set| set.len() == cores / 2), "{said:?}");
         assert!(sets[0].is_disjoint(&sets[1]), "{said:?}");
     }
     let said = of("mp");
-    assert!(
-        said.iter().all(|said| said.starts_with("0 caps ")),
-        "{said:?}"
-    );
+    assert!(said.iter().all(|said| said.starts_with("0 caps ")), "{said:?}");
     // Each starts as many threads as its share.
     let share = cores / 2;
     let said = of("kluster");
-    assert!(
-        said.iter()
-            .all(|said| said.ends_with(&format!("caps {share} {share}"))),
-        "{said:?}"
-    );
+    assert!(said.iter().all(|said| said.ends_with(&format!("caps {share} {share}"))), "{said:?}");
 }
 
 #[test]
@@ -310,9 +279,7 @@ fn without_gpus_cores_are_cut_into_equal_parts() {
         assert_eq!((gpus, cores.split(',').count()), ("x", 1), "{said}");
     }
     // Whatever GPUs there are to be used otherwise.
-    machine
-        .world
-        .write("packhorse.toml", "[pool]\ngpus = [\"0\"]\n");
+    machine.world.write("packhorse.toml", "[pool]\ngpus = [\"0\"]\n");
     let done = machine.exp(file, &["-o", "--json", "--", "sh", "-c", script]);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     assert!(said(&machine.world, 4)[0].starts_with("x "));
@@ -328,10 +295,7 @@ fn cores_are_shared_where_there_is_not_one_for_each() {
     );
     let (done, met) = machine.meet(&file, &[slots]);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-    assert!(
-        met[0].iter().all(|said| said.starts_with("0 caps 1")),
-        "{met:?}"
-    );
+    assert!(met[0].iter().all(|said| said.starts_with("0 caps 1")), "{met:?}");
 }
 
 #[test]
@@ -393,11 +357,7 @@ fn threads_are_capped_for_kluster_whatever_is_set() {
     world.write("config.yml", file);
     let of = |words: &[&str]| {
         let task = "echo caps $OMP_NUM_THREADS";
-        let words = [
-            &["exp", "config.yml", "-o"],
-            words,
-            &["--", "sh", "-c", task],
-        ];
+        let words = [&["exp", "config.yml", "-o"], words, &["--", "sh", "-c", task]];
         let mut command = world.command(words.concat());
         command.env("PACKHORSE_THREAD_CAPS", "false");
         assert_eq!(finish(command).code, 0);
@@ -432,15 +392,7 @@ fn a_repetition_for_kluster_that_runs_alone_starts_as_many_threads_as_with_the_o
 #[test]
 fn options_win_over_what_the_file_says() {
     let machine = Machine::new(2);
-    let words = [
-        "--json",
-        "-g",
-        "2",
-        "--",
-        "sh",
-        "-c",
-        "echo $CUDA_VISIBLE_DEVICES",
-    ];
+    let words = ["--json", "-g", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"];
     let done = machine.exp(HALF_GPU, &words);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stderr.contains("is 2, and 1 fit"), "{}", done.stderr);
@@ -448,18 +400,8 @@ fn options_win_over_what_the_file_says() {
     let done = machine.exp(HALF_GPU, &["-o", "--slots", "1", "--json", "--", "true"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(most_at_once(&done.events()), 1);
-    let done = machine.exp(
-        HALF_GPU,
-        &[
-            "-o",
-            "--gpus",
-            "1",
-            "--",
-            "sh",
-            "-c",
-            "echo $CUDA_VISIBLE_DEVICES",
-        ],
-    );
+    let done = machine
+        .exp(HALF_GPU, &["-o", "--gpus", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(said(&machine.world, 4), ["1"; 4]);
 }

@@ -74,9 +74,7 @@ fn equal_parts_of_a_jobs_cores_are_those_of_as_many_as_run_at_a_time() {
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(cluster.element(1, 0).code, 0);
     for rep in 0..2 {
-        let said = cluster
-            .world
-            .read(&format!("results/exp/log/rep_0{rep}/out.log"));
+        let said = cluster.world.read(&format!("results/exp/log/rep_0{rep}/out.log"));
         let (gpu, cores) = said.trim().split_once(' ').unwrap();
         assert_eq!((gpu, cores.split(',').count()), ("3", our_cores().len()));
     }
@@ -118,10 +116,7 @@ fn what_waits_on_the_cluster_is_not_submitted_again() {
     let words = ["grid", "tests.yaml", "--slurm"];
     assert_eq!(cluster.packhorse(&words).code, 0);
     let done = cluster.packhorse(&words);
-    assert!(
-        done.code == 2 && done.stderr.contains("belongs to task 2.1"),
-        "{done:?}"
-    );
+    assert!(done.code == 2 && done.stderr.contains("belongs to task 2.1"), "{done:?}");
     // Others are not in its way; and what has ended is done.
     let file = TWO_REPS.replace("name: exp", "name: other");
     assert_eq!(cluster.exp(&file, &task).code, 0);
@@ -150,9 +145,7 @@ fn what_another_run_has_done_meanwhile_is_kept_unless_it_is_to_be_overwritten() 
     assert_eq!(runs(), 2);
     assert_eq!(cluster.element_in("others/1", 0).code, 0);
     assert_eq!(runs(), 2, "both were done");
-    let marker = cluster
-        .world
-        .json_of("results/exp/log/rep_00/.packhorse.json");
+    let marker = cluster.world.json_of("results/exp/log/rep_00/.packhorse.json");
     let events = cluster.world.read("others/1/outcomes/0.1.jsonl");
     let kept = "another run has done it meanwhile: its results were kept";
     assert_eq!(events.matches(kept).count(), 2, "{events}");
@@ -188,10 +181,7 @@ fn a_job_is_one_element_whatever_stands_between_its_documents() {
         {name: a, params: {x: 1}}\n---\n{name: b, params: {x: 2}}\n---\n\
         {name: a, path: more, params: {x: 3}}\n";
     let done = cluster.exp(file, &["--", "sh", "-c", "echo {x}"]);
-    assert_eq!(
-        done.stdout, "run 1: 3 tasks in 2 jobs, submitted to Slurm as 4711\n",
-        "{done:?}"
-    );
+    assert_eq!(done.stdout, "run 1: 3 tasks in 2 jobs, submitted to Slurm as 4711\n", "{done:?}");
     assert_eq!(cluster.element(1, 0).code, 0);
     for (path, said) in [("results", "1\n"), ("more", "3\n")] {
         let log = format!("{path}/a/log/rep_00/out.log");

@@ -20,10 +20,7 @@ fn an_experiment_lies_over_default_and_both_over_what_they_import() {
         "{name: Default, path: base, params: {a: base, b: base, c: base}, import_path: ../deep.yml}\n\
          ---\n{name: parent, params: {b: parent, n: {x: parent, y: parent}}}\n",
     );
-    world.write(
-        "deep.yml",
-        "{name: DEFAULT, params: {a: deep, z: deep}, iterations: 7}\n",
-    );
+    world.write("deep.yml", "{name: DEFAULT, params: {a: deep, z: deep}, iterations: 7}\n");
     let file = "{name: default, path: p, params: {c: default, n: {y: default}}}\n---\n\
         {name: a, import_path: sub/base.yml, import_exp: parent, params: {n: [1]}}\n---\n\
         {name: b, import_path: ./sub/../sub/base.yml}\n---\n\
@@ -34,10 +31,7 @@ fn an_experiment_lies_over_default_and_both_over_what_they_import() {
         "a": "base", "b": "parent", "c": "default", "n": [1], "z": "deep",
     });
     assert_eq!(a["params"], wanted);
-    assert_eq!(
-        (&a["iterations"], &a["_basic_path"]),
-        (&7.into(), &"p".into())
-    );
+    assert_eq!((&a["iterations"], &a["_basic_path"]), (&7.into(), &"p".into()));
     assert_eq!(a["_import_path_archive"], "sub/base.yml");
     assert_eq!(a["_import_exp_archive"], "parent");
     assert_eq!(a.get("import_path"), None);
@@ -67,10 +61,7 @@ fn the_slurm_document_of_this_machine_wins_over_the_plain_one() {
     let world = World::new();
     assert_eq!(world.exp(&file, &["--", "true"]).code, 0);
     let written = world.read("p/relative_config.yml");
-    assert!(
-        written.starts_with("---\nname: slurm\nscheduler: cpu_distribute\n"),
-        "{written}"
-    );
+    assert!(written.starts_with("---\nname: slurm\nscheduler: cpu_distribute\n"), "{written}");
     let plain = file.replace(&format!("SLURM_{host}_x"), "SLURM_nowhere_x");
     let done = world.exp(&plain, &["--list"]);
     assert_eq!(done.code, 2);
@@ -89,20 +80,12 @@ fn runs_that_would_share_a_folder_get_one_each() {
     let distinct: BTreeSet<&&str> = shared.iter().collect();
     assert_eq!(distinct.len(), 4);
     assert!(
-        done.stderr
-            .contains("4 runs would share a folder with another one, such as `p/a/a__l1`")
+        done.stderr.contains("4 runs would share a folder with another one, such as `p/a/a__l1`")
     );
-    assert!(
-        done.stderr.contains("1 run can be left out"),
-        "{}",
-        done.stderr
-    );
+    assert!(done.stderr.contains("1 run can be left out"), "{}", done.stderr);
     assert_eq!(world.exp(file, &["--", "true"]).code, 0);
     let states = world.listed(file, &[]);
-    assert!(
-        states.iter().all(|line| line.starts_with("succeeded")),
-        "{states:?}"
-    );
+    assert!(states.iter().all(|line| line.starts_with("succeeded")), "{states:?}");
 
     let long = "x".repeat(300);
     let file = format!("{{name: b, path: p, list: {{x: [{long}]}}}}");
@@ -191,9 +174,7 @@ fn what_was_read_is_written_back_and_can_be_read_again() {
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
-    let before: Vec<String> = before
-        .iter()
-        .map(|line| line.replace("new p/", "succeeded ./"))
-        .collect();
+    let before: Vec<String> =
+        before.iter().map(|line| line.replace("new p/", "succeeded ./")).collect();
     assert_eq!(after, before, "{done:?}");
 }

@@ -74,11 +74,7 @@ error: the closing \" is missing
 #[test]
 fn other_mistakes_of_yaml_are_shown_where_they_are() {
     for (file, place, what) in [
-        (
-            "name: a\npath: [1, 2\n",
-            "config.yml:2:7",
-            "the closing ] is missing",
-        ),
+        ("name: a\npath: [1, 2\n", "config.yml:2:7", "the closing ] is missing"),
         (
             "name: a\npath: [1, 2\nrepetitions: 3\n---\nname: b\n",
             "config.yml:2:7",
@@ -89,21 +85,13 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
             "config.yml:2:7",
             "hint: write a } where the dictionary ends",
         ),
-        (
-            "name: a\npath: p\nrepetitions:3\n",
-            "config.yml:3:12",
-            "hint: write `repetitions: 3`",
-        ),
+        ("name: a\npath: p\nrepetitions:3\n", "config.yml:3:12", "hint: write `repetitions: 3`"),
         (
             "name: a\npath: p\nparams:\n  lr:0.1\n  b: 2\n",
             "config.yml:4:5",
             "in YAML, a blank follows the colon after a key",
         ),
-        (
-            "name: a\npath: p\nparams:\n  lr:0.1\n",
-            "config.yml:4:5",
-            "hint: write `lr: 0.1`",
-        ),
+        ("name: a\npath: p\nparams:\n  lr:0.1\n", "config.yml:4:5", "hint: write `lr: 0.1`"),
         // A blank would not help there.
         (
             "name: a\npath: p\ngrid: lr:[0.1, 0.01]\n",
@@ -131,23 +119,11 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
             "config.yml:3:16",
             "hint: put all of the text in quotes: command: '",
         ),
-        (
-            "name: a\npath: p\nparams: {? [1, 2] : 3}\n",
-            "config.yml:3:12",
-            "a list cannot be a key",
-        ),
-        (
-            "- a\n",
-            "config.yml:1:1",
-            "`each document` must be a dictionary, and this is a list",
-        ),
+        ("name: a\npath: p\nparams: {? [1, 2] : 3}\n", "config.yml:3:12", "a list cannot be a key"),
+        ("- a\n", "config.yml:1:1", "`each document` must be a dictionary, and this is a list"),
         ("path: p\n", "config.yml:1:1", "this document has no `name`"),
         ("name: [a]\n", "config.yml:1:7", "`name` must be text"),
-        (
-            "name: a\npath: p\nname: b\n",
-            "config.yml:3:1",
-            "`name` is there twice",
-        ),
+        ("name: a\npath: p\nname: b\n", "config.yml:3:1", "`name` is there twice"),
         (
             "name: DEFAULT\npath: p\n\nname: a\n",
             "config.yml:4:1",
@@ -173,53 +149,26 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
 fn values_that_make_no_sense_are_shown_where_they_are() {
     let many = "a whole number, at least 1, and this is";
     for (line, what) in [
-        (
-            "repetitions: many",
-            format!("`repetitions` must be {many} text"),
-        ),
-        (
-            "reps_per_job: 0",
-            format!("`reps_per_job` must be {many} less"),
-        ),
-        (
-            "reps_in_parallel: 1.5",
-            format!("`reps_in_parallel` must be {many} a number"),
-        ),
-        (
-            "params: [1]",
-            "`params` must be a dictionary, and this is a list".to_owned(),
-        ),
-        (
-            "grid: [1]",
-            "`grid` must be a dictionary of parameters with lists of values".to_owned(),
-        ),
+        ("repetitions: many", format!("`repetitions` must be {many} text")),
+        ("reps_per_job: 0", format!("`reps_per_job` must be {many} less")),
+        ("reps_in_parallel: 1.5", format!("`reps_in_parallel` must be {many} a number")),
+        ("params: [1]", "`params` must be a dictionary, and this is a list".to_owned()),
+        ("grid: [1]", "`grid` must be a dictionary of parameters with lists of values".to_owned()),
         ("list: {a: {b: []}}", "`list.a.b` has no values".to_owned()),
         ("import_path: [x]", "`import_path` must be text".to_owned()),
     ] {
         let said = refused(&format!("name: a\npath: p\n{line}\n"), &[]);
-        assert!(
-            said.contains("config.yml:3:") && said.contains(&what),
-            "{said}"
-        );
+        assert!(said.contains("config.yml:3:") && said.contains(&what), "{said}");
     }
     for (line, what) in [
-        (
-            "gpus_per_rep: 1.5",
-            "neither a part of one GPU nor a whole number",
-        ),
+        ("gpus_per_rep: 1.5", "neither a part of one GPU nor a whole number"),
         ("cpus_per_rep: 0", "at least 1, and this is less"),
         ("scheduler: klaster", "hint: did you mean `kluster`?"),
         ("sbatch_args: [a]", "`sbatch_args` must be a dictionary"),
         ("sh_lines: {a: b}", "`sh_lines` must be a list of lines"),
     ] {
-        let said = refused(
-            &format!("name: a\npath: p\n---\nname: SLURM\n{line}\n"),
-            &[],
-        );
-        assert!(
-            said.contains("config.yml:5:") && said.contains(what),
-            "{said}"
-        );
+        let said = refused(&format!("name: a\npath: p\n---\nname: SLURM\n{line}\n"), &[]);
+        assert!(said.contains("config.yml:5:") && said.contains(what), "{said}");
     }
 }
 
@@ -229,15 +178,9 @@ fn an_experiment_without_a_path_or_with_nothing_to_do_is_refused() {
     assert!(said.contains("the experiment `a` has no `path`"), "{said}");
     assert!(said.contains("config.yml:2:7"), "{said}");
     let said = refused("{name: a, path: p, list: {x: 1}}", &[]);
-    assert!(
-        said.contains("`list` has no parameters with lists"),
-        "{said}"
-    );
+    assert!(said.contains("`list` has no parameters with lists"), "{said}");
     let said = refused("{name: DEFAULT}\n---\n{name: SLURM}", &[]);
-    assert!(
-        said.contains("there is no experiment in the file"),
-        "{said}"
-    );
+    assert!(said.contains("there is no experiment in the file"), "{said}");
     let said = refused("{name: DEFAULT}\n---\n{name: default}", &[]);
     assert!(said.contains("a second document called DEFAULT"), "{said}");
     let file = "{name: first, path: p}\n---\n{name: second, path: p}";
@@ -246,9 +189,7 @@ fn an_experiment_without_a_path_or_with_nothing_to_do_is_refused() {
         said,
         "error: there is no experiment `secnod` in the file\nhint: did you mean `second`?\n"
     );
-    let axes: Vec<String> = (0..20)
-        .map(|axis| format!("x{axis}: [1, 2, 3, 4]"))
-        .collect();
+    let axes: Vec<String> = (0..20).map(|axis| format!("x{axis}: [1, 2, 3, 4]")).collect();
     let axes = axes.join(", ");
     let said = refused(&format!("{{name: a, path: p, grid: {{{axes}}}}}"), &[]);
     assert!(said.contains("more than 4 billion"), "{said}");
@@ -257,14 +198,8 @@ fn an_experiment_without_a_path_or_with_nothing_to_do_is_refused() {
 #[test]
 fn imports_that_lead_nowhere_or_in_a_circle_are_refused() {
     let world = World::new();
-    world.write(
-        "a.yml",
-        "{name: x, path: p, import_path: b.yml, import_exp: y}\n",
-    );
-    world.write(
-        "b.yml",
-        "{name: y}\n---\n{name: DEFAULT, import_path: a.yml, import_exp: x}\n",
-    );
+    world.write("a.yml", "{name: x, path: p, import_path: b.yml, import_exp: y}\n");
+    world.write("b.yml", "{name: y}\n---\n{name: DEFAULT, import_path: a.yml, import_exp: x}\n");
     let done = world.packhorse(["exp", "a.yml", "--list"]);
     assert_eq!(done.code, 2);
     assert!(
@@ -275,10 +210,7 @@ fn imports_that_lead_nowhere_or_in_a_circle_are_refused() {
         done.stderr
     );
     let said = refused("{name: a, path: p, import_exp: b}\n---\n{name: bb}\n", &[]);
-    assert!(
-        said.contains("there is no experiment `b` in config.yml"),
-        "{said}"
-    );
+    assert!(said.contains("there is no experiment `b` in config.yml"), "{said}");
     assert!(said.contains("hint: did you mean `bb`?"), "{said}");
     let said = refused("{name: a, path: p, import_path: other.yml}", &[]);
     assert!(said.contains("`other.yml` cannot be imported: "), "{said}");
@@ -287,11 +219,7 @@ fn imports_that_lead_nowhere_or_in_a_circle_are_refused() {
     let world = World::new();
     world.write("other.yml", "{name: DEFAULT, repetitions: x}\n");
     let done = world.exp("{name: a, path: p, import_path: other.yml}", &["--list"]);
-    assert!(
-        done.stderr.contains(" --> other.yml:1:30"),
-        "{}",
-        done.stderr
-    );
+    assert!(done.stderr.contains(" --> other.yml:1:30"), "{}", done.stderr);
 }
 
 #[test]
@@ -307,27 +235,14 @@ fn probable_slips_are_remarked_and_everything_else_is_kept() {
         assert!(said.contains(place) && said.contains(hint), "{said}");
     }
     // Each once, though DEFAULT is part of two experiments.
-    assert_eq!(
-        said.matches("warning: nothing is known about").count(),
-        3,
-        "{said}"
-    );
+    assert_eq!(said.matches("warning: nothing is known about").count(), 3, "{said}");
     let world = World::new();
     let config = world.exp(file, &["--list", "--json"]).events()[0]["config"].clone();
-    assert_eq!(
-        (&config["anything"], &config["repetition"]),
-        (&1.into(), &3.into())
-    );
+    assert_eq!((&config["anything"], &config["repetition"]), (&1.into(), &3.into()));
 
     let said = remarked("{name: a, path: p, grid: {x: [1], y: 2}, list: {a: [1, 2], b: [1]}}");
-    assert!(
-        said.contains("`grid.y` is no list of values, and is left out"),
-        "{said}"
-    );
-    assert!(
-        said.contains("lists of `list` are of different lengths"),
-        "{said}"
-    );
+    assert!(said.contains("`grid.y` is no list of values, and is left out"), "{said}");
+    assert!(said.contains("lists of `list` are of different lengths"), "{said}");
     let said = remarked("{name: my_slurm_test, path: p}");
     assert!(said.contains("here it is an experiment"), "{said}");
 }
@@ -365,16 +280,10 @@ fn what_is_found_wrong_when_all_is_merged_is_shown_where_it_stands() {
     assert!(said.contains("config.yml:3:1"), "{said}");
     // Of several documents, it is the one that counts; also if that is in another file.
     let world = World::new();
-    world.write(
-        "other.yml",
-        "---\nname: DEFAULT\npath: p\ncommand: echo {b}\n",
-    );
+    world.write("other.yml", "---\nname: DEFAULT\npath: p\ncommand: echo {b}\n");
     for (file, place) in [
         ("{name: a, import_path: other.yml}", "other.yml:4:10"),
-        (
-            "name: a\nimport_path: other.yml\ncommand: echo {c}",
-            "config.yml:3:10",
-        ),
+        ("name: a\nimport_path: other.yml\ncommand: echo {c}", "config.yml:3:10"),
     ] {
         let said = world.exp(file, &["--list"]).stderr;
         assert!(said.contains(place), "{said}");
@@ -406,16 +315,8 @@ fn keys_in_a_document_where_they_mean_nothing_are_remarked() {
         ("`gpus_per_rep` means nothing in `DEFAULT`", "3:1", slurm),
         ("`scheduler` means nothing in `a`", "7:1", slurm),
         ("`sbatch_args` means nothing in `a`", "8:1", slurm),
-        (
-            "`reps_in_parallel` means nothing in `SLURM`",
-            "11:1",
-            experiments,
-        ),
-        (
-            "`repetitions` means nothing in `SLURM`",
-            "12:1",
-            experiments,
-        ),
+        ("`reps_in_parallel` means nothing in `SLURM`", "11:1", experiments),
+        ("`repetitions` means nothing in `SLURM`", "12:1", experiments),
     ] {
         let mut warnings = said.split("warning: ");
         let warning = warnings.find(|warning| warning.starts_with(what));
@@ -447,11 +348,6 @@ fn a_command_that_does_not_fit_is_refused_before_anything_runs() {
         assert!(done.stderr.starts_with(&said), "{}", done.stderr);
     }
     let done = world.exp(file, &[]);
-    assert!(
-        done.stderr
-            .contains("does not say what the experiment `a` runs"),
-        "{}",
-        done.stderr
-    );
+    assert!(done.stderr.contains("does not say what the experiment `a` runs"), "{}", done.stderr);
     assert!(!world.work().join("p").exists());
 }

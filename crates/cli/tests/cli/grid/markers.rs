@@ -48,18 +48,10 @@ fn a_marker_holds_all_that_is_known_of_a_test() {
     assert!((took - number("seconds")).abs() < 1e-3, "{marker}");
 
     world.write("code", "2");
-    assert_eq!(
-        world
-            .grid(ONE, &["--force", "--", "sh", "-c", "exit 3"])
-            .code,
-        1
-    );
+    assert_eq!(world.grid(ONE, &["--force", "--", "sh", "-c", "exit 3"]).code, 1);
     let marker = world.marker("results/a-1,");
     assert_eq!(marker["git"]["dirty"], true);
-    assert_eq!(
-        (&marker["outcome"], &marker["detail"]),
-        (&"failed".into(), &3.into())
-    );
+    assert_eq!((&marker["outcome"], &marker["detail"]), (&"failed".into(), &3.into()));
 }
 
 #[test]
@@ -128,10 +120,7 @@ fn failed_tests_are_retried_in_their_folders() {
     world.write("go", "");
     assert_eq!(world.packhorse(["retry"]).code, 0);
     let marker = world.marker("results/a-2,");
-    assert_eq!(
-        (&marker["outcome"], &marker["task"]),
-        (&"succeeded".into(), &"1.2".into())
-    );
+    assert_eq!((&marker["outcome"], &marker["task"]), (&"succeeded".into(), &"1.2".into()));
     assert_eq!(marker["attempts"], 2);
 }
 
@@ -152,10 +141,7 @@ fn a_run_that_is_killed_leaves_no_test_that_looks_done() {
     assert!(is_alive(&leader), "it goes on without us");
     let done = world.grid(ONE, &["--force", "--", "true"]);
     assert_eq!(done.code, 2, "{done:?}");
-    assert!(
-        done.stderr.contains("as task 1.1\nhint: wait for it"),
-        "{done:?}"
-    );
+    assert!(done.stderr.contains("as task 1.1\nhint: wait for it"), "{done:?}");
     let pid = leader.trim().parse().unwrap();
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
@@ -274,10 +260,7 @@ fn a_folder_that_cannot_be_made_fails_its_test_alone() {
     let file = ONE.replace("[1]", "[1, 2]");
     let done = world.grid(&file, &["--", "true"]);
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout.contains("run 1 ended: 1 succeeded, 1 failed"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("run 1 ended: 1 succeeded, 1 failed"), "{done:?}");
     assert_eq!(world.read("results/a-1,"), "a file");
     let names = fs_err::read_dir(world.work().join("results")).unwrap();
     assert_eq!(names.count(), 2);

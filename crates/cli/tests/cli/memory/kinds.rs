@@ -22,9 +22,7 @@ fn run(machine: &Machine, tasks: &str) -> String {
 
 /// Tasks with these numbers.
 fn numbered(numbers: &[u32]) -> String {
-    let lines = numbers
-        .iter()
-        .map(|number| format!("sh train.sh {number}\n"));
+    let lines = numbers.iter().map(|number| format!("sh train.sh {number}\n"));
     lines.collect::<Vec<_>>().concat()
 }
 
@@ -116,13 +114,7 @@ fn what_stands_in_front_makes_no_new_kind_and_what_is_exported_does() {
     let machine = Machine::new(1);
     let task = taking("--peak 1G --hold-looks 6");
     run(&machine, &format!("{task}\n"));
-    let fronts = [
-        "nice -n 5",
-        "env A=1",
-        "taskset -c 0",
-        "stdbuf -oL",
-        "timeout 1h",
-    ];
+    let fronts = ["nice -n 5", "env A=1", "taskset -c 0", "stdbuf -oL", "timeout 1h"];
     let tasks = fronts.map(|front| format!("{front} {task}\n")).concat();
     let output = run(&machine, &tasks);
     assert_eq!(started_together(&output), fronts.len(), "{output}");

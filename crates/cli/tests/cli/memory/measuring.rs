@@ -62,25 +62,12 @@ fn the_persons_own_probe_runs_first_and_once_for_each_shape() {
     let machine = Machine::new(1);
     let program = fake_cuda_path();
     let task = format!("{} --peak 4G --hold-looks", program.display());
-    machine
-        .world
-        .write("tasks", format!("{task} 5\n{task} 6\n"));
-    let words = [
-        "run",
-        "--vram",
-        "auto",
-        "--probe",
-        "{} --utilisation 7",
-        "tasks",
-    ];
+    machine.world.write("tasks", format!("{task} 5\n{task} 6\n"));
+    let words = ["run", "--vram", "auto", "--probe", "{} --utilisation 7", "tasks"];
     let done = machine.packhorse(&words);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(done.stdout.matches("(probe)").count(), 1, "{}", done.stdout);
-    assert!(
-        done.stdout.contains("1.1 probe: measured: 4.0 GiB"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("1.1 probe: measured: 4.0 GiB"), "{}", done.stdout);
     let rest = done.stdout.split_once("probe: measured").unwrap().1;
     assert_eq!(started_together(rest), 2, "{rest}");
     let show = machine.packhorse(&["show", "1.1"]).stdout;
@@ -148,21 +135,14 @@ fn if_a_probe_fails_the_next_of_its_shape_is_measured() {
     let done = machine.packhorse(&["run", "--vram", "auto", "--probe", probe, "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(done.stdout.matches("(probe)").count(), 2, "{}", done.stdout);
-    assert!(
-        done.stdout.contains("1.2 probe: measured: 4.0 GiB"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("1.2 probe: measured: 4.0 GiB"), "{}", done.stdout);
 }
 
 #[test]
 fn the_most_urgent_of_a_shape_is_the_one_that_is_measured() {
     let machine = Machine::new(2);
     let task = taking("--peak 4G --hold-looks 6");
-    machine.world.write(
-        "tasks",
-        format!("#packhorse priority=1\n{task}\n{task}\n{task}\n"),
-    );
+    machine.world.write("tasks", format!("#packhorse priority=1\n{task}\n{task}\n{task}\n"));
     let done = machine.packhorse(&["run", "--vram", "auto", "--probe", "{}", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(done.stdout.matches("(probe)").count(), 1, "{}", done.stdout);
@@ -174,9 +154,7 @@ fn probes_share_a_gpu_if_somebody_said_how_much_they_take_at_most() {
     let machine = Machine::new(1);
     let task = taking("--peak 4G");
     let line = |kind: &str| format!("#packhorse signature={kind}\n{task}\n");
-    machine
-        .world
-        .write("tasks", ["a", "b", "c"].map(line).concat());
+    machine.world.write("tasks", ["a", "b", "c"].map(line).concat());
     let probe = "{} --hold-until-exists gate";
     let mut running = machine.start(&["run", "--vram", "9G", "--probe", probe, "tasks"]);
     running.wait_for("1.1 started on GPU 0 (probe)");
@@ -222,10 +200,7 @@ fn what_went_wrong_with_a_probe_is_said() {
             "1.1 probe: failed, so it does not tell how much memory is needed: exit status 3",
         ),
         ("no-such-program {}", "command not found: no-such-program"),
-        (
-            "true {}",
-            "1.1 probe: it ended before its memory could be measured",
-        ),
+        ("true {}", "1.1 probe: it ended before its memory could be measured"),
     ] {
         let machine = Machine::new(1);
         let task = taking("--peak 4G --hold-looks 6");
@@ -237,10 +212,7 @@ fn what_went_wrong_with_a_probe_is_said() {
         // The task itself was measured instead.
         let peaks = machine.packhorse(&["peaks"]).stdout;
         assert!(peaks.contains("4.0 GiB"), "{probe}: {peaks}");
-        assert!(
-            line.is_some_and(|line| line.contains(said)),
-            "{probe}: {done:?}"
-        );
+        assert!(line.is_some_and(|line| line.contains(said)), "{probe}: {done:?}");
     }
 }
 
@@ -248,9 +220,7 @@ fn what_went_wrong_with_a_probe_is_said() {
 fn on_a_terminal_of_80_columns_what_was_learned_is_on_whole_lines() {
     let machine = Machine::new(1);
     let name = "NVIDIA A100-SXM4-80GB";
-    machine
-        .state
-        .change(0, |device| device.name = name.to_owned());
+    machine.state.change(0, |device| device.name = name.to_owned());
     let words = "--a-word-that-is-long ".repeat(4);
     let task = taking("--peak 4G --hold-looks 6");
     machine.world.write("tasks", format!("{task} # {words}\n"));

@@ -12,22 +12,10 @@ fn one_that_runs_out_of_memory_gets_more_then_a_gpu_to_itself_then_a_larger_one(
     });
     let task = taking("--peak 40G --steps 5 --step-looks 3 --hold-looks 6");
     machine.world.write("tasks", &task);
-    let words = [
-        "run",
-        "--gpus",
-        "0,1",
-        "--vram",
-        "10G",
-        "--retries",
-        "0",
-        "tasks",
-    ];
+    let words = ["run", "--gpus", "0,1", "--vram", "10G", "--retries", "0", "tasks"];
     let done = machine.packhorse(&words);
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(
-        done.stdout
-            .contains("out of GPU memory (PyTorch: CUDA out of memory)")
-    );
+    assert!(done.stdout.contains("out of GPU memory (PyTorch: CUDA out of memory)"));
     assert!(done.stdout.contains("1.1 succeeded"), "{done:?}");
     let show = machine.packhorse(&["show", "1.1"]).stdout;
     assert!(show.contains("note     out of GPU memory"), "{show}");
@@ -48,11 +36,7 @@ fn one_that_fits_nowhere_fails_with_the_reason() {
         let done = machine.packhorse(&["run", "--vram", "10G", "tasks"]);
         assert_eq!(done.code, 1, "{done:?}");
         assert!(done.stdout.contains(sign), "{oom}: {}", done.stdout);
-        assert!(
-            done.stdout.contains("a GPU to itself"),
-            "{oom}: {}",
-            done.stdout
-        );
+        assert!(done.stdout.contains("a GPU to itself"), "{oom}: {}", done.stdout);
     }
 }
 
@@ -65,10 +49,7 @@ fn one_that_filled_a_gpu_alone_is_not_tried_there_again() {
     assert_eq!(done.code, 1, "{done:?}");
     assert_eq!(done.stdout.matches(" started on ").count(), 1, "{done:?}");
     let failed = done.stdout.lines().find(|line| line.contains("1.1 failed"));
-    assert!(
-        failed.unwrap().contains(", with a GPU to itself"),
-        "{done:?}"
-    );
+    assert!(failed.unwrap().contains(", with a GPU to itself"), "{done:?}");
 }
 
 #[test]
@@ -135,11 +116,7 @@ fn one_that_dies_without_a_word_on_a_full_gpu_ran_out_of_memory() {
     machine.world.write("tasks", &task);
     let done = machine.packhorse(&["run", "--vram", "10G", "tasks"]);
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout.contains("its GPU had no memory left"),
-        "{}",
-        done.stdout
-    );
+    assert!(done.stdout.contains("its GPU had no memory left"), "{}", done.stdout);
 }
 
 #[test]
@@ -157,18 +134,13 @@ fn one_that_fails_long_after_it_took_its_memory_did_not_run_out_of_it() {
 #[test]
 fn a_person_can_add_signs_of_running_out() {
     let machine = Machine::new(1);
-    machine
-        .world
-        .write("signs", "# ours\nall is lost\nexit 77\n");
+    machine.world.write("signs", "# ours\nall is lost\nexit 77\n");
     for task in ["echo all is lost; exit 3", "exit 77"] {
         machine.world.write("tasks", task);
         let mut command = machine.command(&["run", "--vram", "10G", "tasks"]);
         command.env("PACKHORSE_OOM_TEXTS", machine.world.work().join("signs"));
         let done = crate::support::finish(command);
-        assert!(
-            done.stdout.contains("out of GPU memory"),
-            "{task}: {done:?}"
-        );
+        assert!(done.stdout.contains("out of GPU memory"), "{task}: {done:?}");
     }
     machine.world.write("signs", "exit never\n");
     let mut command = machine.command(&["run", "--vram", "10G", "tasks"]);
@@ -185,10 +157,9 @@ fn the_victim_of_a_neighbour_runs_again_without_using_up_its_retries() {
     let greedy = taking("--peak 18G --steps 2 --step-gate step --hold-until-exists end");
     // It keeps to its 8 GiB, but takes the second half late.
     let victim = taking("--peak 8G --steps 2 --step-gate half");
-    machine.world.write(
-        "tasks",
-        format!("#packhorse vram=4G\n{greedy}\n#packhorse vram=8G\n{victim}\n"),
-    );
+    machine
+        .world
+        .write("tasks", format!("#packhorse vram=4G\n{greedy}\n#packhorse vram=8G\n{victim}\n"));
     let mut running = machine.start(&["run", "--json", "tasks"]);
     running.wait_for("\"1.2\"");
     machine.world.write("step.1", "");
@@ -295,9 +266,8 @@ fn the_ladder_is_not_undone_by_what_others_teach() {
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
     let events = done.events();
-    let retries = events
-        .iter()
-        .filter(|event| event["event"] == "retrying" && event["task"] == "1.3");
+    let retries =
+        events.iter().filter(|event| event["event"] == "retrying" && event["task"] == "1.3");
     let given: Vec<f64> = retries
         .filter_map(|event| {
             let given = event["note"].as_str()?.split_once("it runs again with ")?.1;

@@ -32,9 +32,7 @@ fn the_next_of_an_unknown_kind_starts_when_the_memory_of_the_first_rests() {
 #[test]
 fn with_rest_never_one_of_an_unknown_kind_is_alone() {
     let machine = Machine::new(1);
-    machine
-        .world
-        .write("packhorse.toml", "[pool]\nrest = \"never\"\n");
+    machine.world.write("packhorse.toml", "[pool]\nrest = \"never\"\n");
     let task = taking("--peak 3G --hold-looks 12");
     machine.world.write("tasks", kinds(&[task.clone(), task]));
     let done = machine.packhorse(&["run", "--vram", "auto", "tasks"]);
@@ -47,9 +45,7 @@ fn with_rest_never_one_of_an_unknown_kind_is_alone() {
 fn one_that_grows_late_moves_the_last_that_came_away_and_is_remembered() {
     let machine = Machine::new(1);
     let grows = taking("--peak 17G --steps 2 --step-gate grow --hold-until-exists end");
-    machine
-        .world
-        .write("tasks", kinds(&[grows, holding("6G", "end")]));
+    machine.world.write("tasks", kinds(&[grows, holding("6G", "end")]));
     let mut running = machine.start(&["run", "--vram", "auto", "--rest", "100ms", "tasks"]);
     running.wait_for("1.2 started on GPU 0");
     machine.await_memory(0, 29 << 29);
@@ -70,9 +66,7 @@ fn one_that_grows_late_moves_the_last_that_came_away_and_is_remembered() {
 fn one_that_grew_late_and_was_interrupted_is_remembered() {
     let machine = Machine::new(1);
     let grows = taking("--peak 10G --steps 2 --step-gate grow --hold-until-exists end");
-    machine
-        .world
-        .write("tasks", kinds(&[grows, holding("1G", "end")]));
+    machine.world.write("tasks", kinds(&[grows, holding("1G", "end")]));
     let words = ["run", "--vram", "auto", "--rest", "100ms", "tasks"];
     let mut running = machine.start(&words);
     running.wait_for("1.2 started on GPU 0");
@@ -100,9 +94,7 @@ fn one_that_grew_late_and_was_interrupted_is_remembered() {
 #[test]
 fn probes_of_different_kinds_run_beside_tasks_that_are_known() {
     let machine = Machine::new(1);
-    machine
-        .world
-        .write("tasks", kinds(&vec![holding("3G", "end"); 3]));
+    machine.world.write("tasks", kinds(&vec![holding("3G", "end"); 3]));
     let probe = "{} --hold-looks 6 --hold-until-exists tasks";
     let words = ["run", "--vram", "auto", "--probe", probe, "tasks"];
     let mut running = machine.start(&words);
@@ -120,10 +112,7 @@ fn probes_of_different_kinds_run_beside_tasks_that_are_known() {
 fn a_task_whose_gpu_processes_are_not_its_own_is_measured_by_its_gpus_growth() {
     let machine = Machine::new(1);
     let gate = machine.world.gate("gate");
-    machine.world.write(
-        "tasks",
-        kinds(&["read x < gate".to_owned(), "true".to_owned()]),
-    );
+    machine.world.write("tasks", kinds(&["read x < gate".to_owned(), "true".to_owned()]));
     let mut running = machine.start(&["run", "--vram", "auto", "--rest", "100ms", "tasks"]);
     running.wait_for("1.1 started on GPU 0");
     machine.await_looks(0, 4);
@@ -137,10 +126,7 @@ fn a_task_whose_gpu_processes_are_not_its_own_is_measured_by_its_gpus_growth() {
     assert_eq!(done.code, 0, "{done:?}");
     let show = machine.packhorse(&["show", "1.1"]).stdout;
     assert!(show.contains("5.0 GiB at most"), "{show}");
-    assert!(
-        show.contains("no process of its own was seen on its GPU"),
-        "{show}"
-    );
+    assert!(show.contains("no process of its own was seen on its GPU"), "{show}");
     let peaks = machine.packhorse(&["peaks", "kind1"]).stdout;
     assert!(peaks.contains("5.0 GiB"), "{peaks}");
 }

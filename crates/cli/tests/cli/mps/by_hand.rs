@@ -132,9 +132,7 @@ fn a_daemon_that_programs_use_by_hand_is_not_ended_unless_by_force() {
     let machine = &shared.machine;
     let line = format!("exec {}", holding("1G", "gate"));
     let mut program = machine.world.program("sh", ["-c", &line]);
-    program
-        .env("FAKE_NVML_STATE", machine.state.path())
-        .env("CUDA_MPS_PIPE_DIRECTORY", pipes);
+    program.env("FAKE_NVML_STATE", machine.state.path()).env("CUDA_MPS_PIPE_DIRECTORY", pipes);
     let running = Running::start(program);
     shared.await_clients(1);
     let done = shared.packhorse(&["mps", "stop"]);

@@ -116,12 +116,7 @@ fn a_run_that_waits_for_two_gpus_gets_them_from_runs_that_use_one_each() {
     let both = world.start(["run", "--gpus", "0,1", "-g", "2", "--", "true"]);
     while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
     // A moment after which its claim counts.
-    assert_eq!(
-        world
-            .packhorse(["run", "--gpus", "2", "--", "sleep", "0.2"])
-            .code,
-        0
-    );
+    assert_eq!(world.packhorse(["run", "--gpus", "2", "--", "sleep", "0.2"]).code, 0);
     gate.pass(2);
     let done = both.finish();
     assert_eq!(done.code, 0, "{done:?}");

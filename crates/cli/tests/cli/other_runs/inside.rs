@@ -12,11 +12,7 @@ fn a_run_inside_a_task_uses_the_gpus_of_the_task() {
         let machine = Machine::new(2);
         let world = &machine.world;
         let command = |words: &[&str]| {
-            if driver {
-                machine.command(words)
-            } else {
-                world.command(words)
-            }
+            if driver { machine.command(words) } else { world.command(words) }
         };
         for inner in ["run", "run --gpus 1"] {
             world.write("tasks", format!("{PACKHORSE} {inner} -- touch ran"));
@@ -81,10 +77,7 @@ fn runs_inside_tasks_keep_nothing_for_one_that_waits_for_the_run_around_them() {
 fn a_run_inside_a_task_goes_on_when_the_run_around_it_is_killed() {
     let world = World::new();
     let gate = world.gate("gate");
-    world.write(
-        "inner",
-        "touch began; read x < gate\nsleep 0.3\ntouch ran\n",
-    );
+    world.write("inner", "touch began; read x < gate\nsleep 0.3\ntouch ran\n");
     let inner = format!("{PACKHORSE} run inner > out 2>&1; touch over");
     world.write("tasks", inner);
     let outer = world.start(["run", "--gpus", "0", "tasks"]);

@@ -84,14 +84,8 @@ fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     gate.pass(1);
     // The GPU is free, and the second run waits for the lock to take it.
-    let waits = format!(
-        "-> FLOCK  ADVISORY  WRITE {} ",
-        second.pid().as_raw_nonzero()
-    );
-    while !fs_err::read_to_string("/proc/locks")
-        .unwrap()
-        .contains(&waits)
-    {}
+    let waits = format!("-> FLOCK  ADVISORY  WRITE {} ", second.pid().as_raw_nonzero());
+    while !fs_err::read_to_string("/proc/locks").unwrap().contains(&waits) {}
     // We are somebody else, who was faster.
     let (me, ours) = (std::process::id(), be_a_run(&held, &text));
     drop(lock);

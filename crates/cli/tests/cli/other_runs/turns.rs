@@ -8,11 +8,8 @@ use crate::support::{Running, World};
 
 /// This test is another run.
 fn run_of_bob(world: &World) -> Leases {
-    let owner = LeaseOwner {
-        user: "bob".to_owned(),
-        run: Some(RunId(77)),
-        ..LeaseOwner::default()
-    };
+    let owner =
+        LeaseOwner { user: "bob".to_owned(), run: Some(RunId(77)), ..LeaseOwner::default() };
     Leases::open(&world.leases(), owner).unwrap()
 }
 
@@ -142,11 +139,7 @@ fn a_run_that_cannot_see_what_others_hold_starts_nothing_until_it_can() {
     limit(running.pid(), 1000);
     let why = world.why("1.2");
     assert!(why.contains("run 77 of bob"), "{why}");
-    leases
-        .lock()
-        .unwrap()
-        .publish(&LeaseContent::default())
-        .unwrap();
+    leases.lock().unwrap().publish(&LeaseContent::default()).unwrap();
     running.end_input();
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");

@@ -128,16 +128,7 @@ impl Cluster {
     fn meet_each(&self, file: &str, meetings: &[usize]) -> (Done, Vec<TellingRep>) {
         self.world.write("config.yml", file);
         let mut meeting = self.world.meeting();
-        let words = [
-            "exp",
-            "config.yml",
-            "-s",
-            "--wait",
-            "--",
-            "sh",
-            "-c",
-            TELLING,
-        ];
+        let words = ["exp", "config.yml", "-s", "--wait", "--", "sh", "-c", TELLING];
         let running = Running::start(self.command(words));
         let met = meetings.iter().flat_map(|tasks| meeting.of(*tasks));
         let met = met.map(|said| TellingRep::read(&said)).collect();
@@ -168,11 +159,7 @@ fn the_first_example_of_the_manual_has_two_repetitions_on_each_gpu() {
     assert_eq!(shown.matches("succeeded ").count(), 4, "{shown}");
     // What is done is not submitted again.
     let done = cluster.exp(HALF_GPU, &["--", "true"]);
-    assert!(
-        done.stderr
-            .starts_with("nothing to do: 4 repetitions are done"),
-        "{done:?}"
-    );
+    assert!(done.stderr.starts_with("nothing to do: 4 repetitions are done"), "{done:?}");
 }
 
 #[test]
@@ -264,11 +251,7 @@ fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
         "module load cuda",
         &format!("#SBATCH --output={}", logs.display()),
     ] {
-        assert!(
-            done.stdout.lines().any(|it| it == line),
-            "{line}\n{}",
-            done.stdout
-        );
+        assert!(done.stdout.lines().any(|it| it == line), "{line}\n{}", done.stdout);
     }
     // Whoever leaves half of a job idle is told.
     let idle = file.replace("reps_per_job: 2", "reps_per_job: 1");
@@ -285,26 +268,12 @@ fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
         .collect();
     assert_eq!(left, ["config.yml"]);
     // What is submitted has its folders and its script where the file says.
-    let file = file.replace(
-        "venv: torch\nsh_lines: [module load cuda]\naccount: us\n",
-        "",
-    );
+    let file = file.replace("venv: torch\nsh_lines: [module load cuda]\naccount: us\n", "");
     let done = cluster.exp(&file, &["--wait", "--", "true"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(cluster.world.read("script.sh").starts_with("#!/bin/bash\n"));
-    assert_eq!(
-        fs_err::read_dir(cluster.world.work().join("logs"))
-            .unwrap()
-            .count(),
-        2
-    );
-    assert!(
-        cluster
-            .world
-            .work()
-            .join("results/relative_config.yml")
-            .is_file()
-    );
+    assert_eq!(fs_err::read_dir(cluster.world.work().join("logs")).unwrap().count(), 2);
+    assert!(cluster.world.work().join("results/relative_config.yml").is_file());
 }
 
 /// The original's own template.
@@ -347,18 +316,13 @@ fn a_template_of_the_original_asks_for_all_that_the_file_asks_for() {
     };
     cluster.world.write("sbatch.sh", TEMPLATE);
     let file = HALF_GPU
-        .replace(
-            "gpus_per_rep",
-            "path_to_template: sbatch.sh\nslurm_log: my logs\ngpus_per_rep",
-        )
+        .replace("gpus_per_rep", "path_to_template: sbatch.sh\nslurm_log: my logs\ngpus_per_rep")
         .replace("  gres:", "  mem: 77\n  gres:");
     let task = "echo $CUDA_VISIBLE_DEVICES $SLURM_MEM_PER_NODE";
     let done = cluster.exp(&file, &["--wait", "--", "sh", "-c", task]);
     assert_eq!(done.code, 0, "{done:?}");
     for rep in 0..4 {
-        let said = cluster
-            .world
-            .read(&format!("results/exp/log/rep_0{rep}/out.log"));
+        let said = cluster.world.read(&format!("results/exp/log/rep_0{rep}/out.log"));
         let (gpu, memory) = said.trim().split_once(' ').unwrap_or_default();
         assert!(gpu.parse::<u32>().is_ok_and(|gpu| gpu < 4), "{said}");
         assert_eq!(memory, "77");
@@ -381,19 +345,11 @@ fn jobs_run_in_copies_of_the_code_and_results_stay_where_they_were() {
         "experiment_copy_src: code\nexperiment_copy_dst: copies\ngpus_per_rep",
     );
     let script = work.join("code/main.sh");
-    let words = [
-        "--wait",
-        "--multicopy",
-        "--",
-        "sh",
-        script.to_str().unwrap(),
-    ];
+    let words = ["--wait", "--multicopy", "--", "sh", script.to_str().unwrap()];
     let done = cluster.exp(&file, &words);
     assert_eq!(done.code, 0, "{done:?}");
     for (rep, job) in [(0, 0), (3, 1)] {
-        let said = cluster
-            .world
-            .read(&format!("results/exp/log/rep_0{rep}/out.log"));
+        let said = cluster.world.read(&format!("results/exp/log/rep_0{rep}/out.log"));
         let own = work.join(format!("copies/{job}"));
         assert_eq!(said, format!("{0}\n{0}/main.sh\n", own.display()));
     }
@@ -407,10 +363,7 @@ fn jobs_run_in_copies_of_the_code_and_results_stay_where_they_were() {
     fs_err::remove_dir_all(work.join("results")).unwrap();
     let refused = cluster.exp(&file.replace("dst: copies", "dst: copy"), &["--", "true"]);
     assert_eq!(refused.code, 2);
-    assert!(
-        refused.stderr.contains("copy is there already"),
-        "{refused:?}"
-    );
+    assert!(refused.stderr.contains("copy is there already"), "{refused:?}");
     let done = cluster.exp(&file, &["--zip", "--wait", "--", "sh", "main.sh"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(work.join("copies.zip").is_file());
@@ -476,9 +429,7 @@ fn where_nothing_says_how_many_fit_they_go_one_after_the_other() {
     assert_eq!(done.code, 0, "{done:?}");
     let words = done.events().into_iter().filter_map(|event| {
         let word = event["event"].as_str()?.to_owned();
-        ["started", "finished"]
-            .contains(&word.as_str())
-            .then_some(word)
+        ["started", "finished"].contains(&word.as_str()).then_some(word)
     });
     let words: Vec<String> = words.collect();
     assert_eq!(words, ["started", "finished"].repeat(3), "{done:?}");
@@ -492,21 +443,9 @@ fn what_makes_no_sense_on_a_cluster_is_refused() {
     let work = "gpus_per_rep";
     for (change, words, said) in [
         ("", vec!["-t"], "-t is for runs on this machine"),
-        (
-            "experiment_copy_src: .\n",
-            vec![],
-            "and no experiment_copy_dst",
-        ),
-        (
-            "experiment_copy_dst: x\n",
-            vec![],
-            "experiment_copy_src is missing",
-        ),
-        (
-            "",
-            vec!["--multicopy"],
-            "--multicopy needs experiment_copy_src",
-        ),
+        ("experiment_copy_src: .\n", vec![], "and no experiment_copy_dst"),
+        ("experiment_copy_dst: x\n", vec![], "experiment_copy_src is missing"),
+        ("", vec!["--multicopy"], "--multicopy needs experiment_copy_src"),
         ("partition: wrong\n", vec![], "wrong"),
     ] {
         let mut file = HALF_GPU.replace(work, &format!("{change}{work}"));

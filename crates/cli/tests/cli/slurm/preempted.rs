@@ -20,12 +20,7 @@ fn preempting_with(mode: &str, lines: &[&str], version: SlurmVersion) -> Option<
         nodes: 1,
         version,
         slurm_conf: [
-            &[
-                "PreemptType=preempt/partition_prio",
-                "PreemptMode=REQUEUE",
-                &main,
-                urgent,
-            ],
+            &["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", &main, urgent],
             lines,
         ]
         .concat()
@@ -39,12 +34,7 @@ fn preempting_with(mode: &str, lines: &[&str], version: SlurmVersion) -> Option<
 impl Cluster {
     /// Somebody else needs all GPUs for a moment.
     fn preempt(&self) {
-        let words = [
-            "--partition=urgent",
-            "--gres=gpu:4",
-            "--output=/dev/null",
-            "--wrap=true",
-        ];
+        let words = ["--partition=urgent", "--gres=gpu:4", "--output=/dev/null", "--wrap=true"];
         self.lab.sbatch(words);
     }
 
@@ -76,14 +66,11 @@ impl Cluster {
         let requeue = format!("if [ $1 = requeue ]; then {refuse}; fi\nexec $REAL \"$@\"");
         self.wrap("scontrol", &requeue);
         let path = self.node_path();
-        self.world
-            .write("packhorse.toml", format!("[slurm]\n{path}{settings}"));
+        self.world.write("packhorse.toml", format!("[slurm]\n{path}{settings}"));
     }
 }
 
-const WORDS: [&str; 7] = [
-    "run", "--slurm", "--gres", "gpu:2", "--time", "1h", "--wait",
-];
+const WORDS: [&str; 7] = ["run", "--slurm", "--gres", "gpu:2", "--time", "1h", "--wait"];
 
 #[test]
 fn what_slurm_puts_back_for_others_goes_on_in_the_same_job() {
@@ -292,9 +279,7 @@ fn a_job_goes_on_although_nobody_tells_what_else_is_in_the_queue() {
         "case \"$*\" in *%o*) echo >> asked; exec sleep 1000;; esac\nexec $REAL \"$@\"\n",
     );
     let path = cluster.node_path();
-    cluster
-        .world
-        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    cluster.world.write("packhorse.toml", format!("[slurm]\n{path}"));
     let words = [&WORDS[..6], &ONE_AT_A_TIME].concat();
     let done = cluster.packhorse_with(words, lines(WAITING, 4));
     assert_eq!(done.code, 0, "{done:?}");
@@ -385,9 +370,7 @@ fn what_a_job_submitted_before_it_died_is_not_submitted_twice() {
     // It dies before it can write down what it has submitted.
     cluster.wrap("sbatch", "$REAL \"$@\"\nkill -KILL $PPID\n");
     let path = cluster.node_path();
-    cluster
-        .world
-        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    cluster.world.write("packhorse.toml", format!("[slurm]\n{path}"));
     let gate = cluster.world.gate("gate");
     let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
     cluster.wait_for_lines("ran", 2);
@@ -395,9 +378,7 @@ fn what_a_job_submitted_before_it_died_is_not_submitted_twice() {
     running.wait_for("1.1 attempt 1: its job was cut off");
     cluster.wait_for_lines("ran", 4);
     // Whoever follows it has seen to what was lost: one job is from here, and one was found.
-    let looked = cluster
-        .lab
-        .wait(|_| (cluster.submitted() == (2, 0)).then_some(()));
+    let looked = cluster.lab.wait(|_| (cluster.submitted() == (2, 0)).then_some(()));
     assert!(looked.is_some(), "{:?}", cluster.submitted());
     gate.pass(2);
     let done = running.finish();
@@ -452,9 +433,7 @@ fn a_run_is_not_over_while_a_job_that_nobody_was_told_of_is_in_the_queue() {
     );
     cluster.wrap("squeue", &squeue);
     let path = cluster.node_path();
-    cluster
-        .world
-        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    cluster.world.write("packhorse.toml", format!("[slurm]\n{path}"));
     let gate = cluster.world.gate("gate");
     let other = cluster.world.gate("other");
     let command = cluster.command_with_wrappers(WORDS);
@@ -510,15 +489,7 @@ fn what_does_not_fit_is_submitted_from_here_where_nodes_may_not() {
         return;
     };
     cluster.nodes_submit_nothing("time = 1\nmargin = \"54s\"\n");
-    let words = [
-        "run",
-        "--slurm",
-        "--wait",
-        "--gres",
-        "gpu:1",
-        "--task-time",
-        "1s",
-    ];
+    let words = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--task-time", "1s"];
     let done = cluster.packhorse_with(words, lines("sleep 4", 2));
     assert_eq!(done.code, 0, "{done:?}");
     let why = "1 task is left, and cannot go on from here: Slurm did not put the job back: \
@@ -533,19 +504,10 @@ fn a_job_that_leads_nowhere_says_so() {
         return;
     };
     // The job's time for tasks is over when they could begin.
-    cluster.world.write(
-        "packhorse.toml",
-        "[slurm]\ntime = 1\nmargin = \"59s\"\nsh_lines = [\"sleep 2\"]\n",
-    );
-    let words = [
-        "run",
-        "--slurm",
-        "--wait",
-        "--gres",
-        "gpu:1",
-        "--task-time",
-        "1s",
-    ];
+    cluster
+        .world
+        .write("packhorse.toml", "[slurm]\ntime = 1\nmargin = \"59s\"\nsh_lines = [\"sleep 2\"]\n");
+    let words = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--task-time", "1s"];
     let done = cluster.packhorse_with(words, lines("true", 2));
     assert_eq!(done.code, 1, "{done:?}");
     let why = "2 tasks are left, and cannot go on from here: not one of them ran";

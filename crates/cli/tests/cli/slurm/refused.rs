@@ -8,10 +8,8 @@ use crate::support::{Running, finish, finish_with};
 
 #[test]
 fn of_several_arrays_all_are_submitted_or_none() {
-    let settings = LabSettings {
-        slurm_conf: vec!["MaxArraySize=2".to_owned()],
-        ..LabSettings::default()
-    };
+    let settings =
+        LabSettings { slurm_conf: vec!["MaxArraySize=2".to_owned()], ..LabSettings::default() };
     let Some(cluster) = Cluster::with(settings) else {
         return;
     };
@@ -22,16 +20,7 @@ fn of_several_arrays_all_are_submitted_or_none() {
         if [ $(wc -l < calls) = 3 ]; then echo 'sbatch: error: over quota' >&2; exit 1; fi\n\
         exec $REAL \"$@\"\n",
     );
-    let words = [
-        "run",
-        "--slurm",
-        "--gres",
-        "gpu:1",
-        "--time",
-        "1h",
-        "--task-time",
-        "1h",
-    ];
+    let words = ["run", "--slurm", "--gres", "gpu:1", "--time", "1h", "--task-time", "1h"];
     let command = cluster.command_with_wrappers(words);
     let done = finish_with(command, lines("sleep 1000", 3));
     assert_eq!(done.code, 2, "{done:?}");
@@ -43,28 +32,17 @@ fn of_several_arrays_all_are_submitted_or_none() {
     ] {
         assert!(done.stderr.contains(told), "{told}: {}", done.stderr);
     }
-    assert!(
-        cluster
-            .lab
-            .job_states("2")
-            .iter()
-            .all(|state| state == "CANCELLED")
-    );
+    assert!(cluster.lab.job_states("2").iter().all(|state| state == "CANCELLED"));
     let again = cluster.packhorse(["slurm", "resume", "1"]);
-    assert!(
-        again.stdout.contains("run 1: 3 tasks in 3 jobs"),
-        "{again:?}"
-    );
+    assert!(again.stdout.contains("run 1: 3 tasks in 3 jobs"), "{again:?}");
     let stopped = cluster.packhorse(["slurm", "cancel", "1"]);
     assert!(stopped.stderr.contains("run 1 has stopped"), "{stopped:?}");
 }
 
 #[test]
 fn arrays_are_no_larger_than_slurm_allows() {
-    let settings = LabSettings {
-        slurm_conf: vec!["MaxArraySize=3".to_owned()],
-        ..LabSettings::default()
-    };
+    let settings =
+        LabSettings { slurm_conf: vec!["MaxArraySize=3".to_owned()], ..LabSettings::default() };
     let Some(cluster) = Cluster::with(settings) else {
         return;
     };
@@ -103,14 +81,8 @@ fn what_slurm_refuses_is_told_in_its_own_words_and_leaves_nothing() {
         return;
     };
     for (words, told) in [
-        (
-            &["--partition", "nope"][..],
-            "invalid partition specified: nope",
-        ),
-        (
-            &["--gres", "gpu:5"],
-            "Requested node configuration is not available",
-        ),
+        (&["--partition", "nope"][..], "invalid partition specified: nope"),
+        (&["--gres", "gpu:5"], "Requested node configuration is not available"),
         (&["--sbatch=--nonsense"], "unrecognized option"),
     ] {
         let words = ["run", "--slurm"].iter().chain(words);
@@ -137,10 +109,7 @@ fn what_slurm_refuses_only_when_it_is_submitted_leaves_nothing_either() {
     let command = cluster.command_with_wrappers(["run", "--slurm"]);
     let done = finish_with(command, lines("true", 3));
     assert_eq!(done.code, 2, "{done:?}");
-    assert_eq!(
-        done.stderr,
-        "error: Slurm did not take the job: over quota\n"
-    );
+    assert_eq!(done.stderr, "error: Slurm did not take the job: over quota\n");
     assert_eq!(cluster.packhorse(["ls"]).stdout, "no runs yet\n");
     assert!(!cluster.world.work().join("packhorse-slurm").exists());
 }
@@ -156,24 +125,13 @@ fn what_could_never_run_is_refused_before_anything_is_submitted() {
         done.stderr
     };
     let told = refused(&["-g", "1"], "true\n");
-    assert!(
-        told.contains("tasks ask for GPUs, and nothing asks Slurm for any"),
-        "{told}"
-    );
+    assert!(told.contains("tasks ask for GPUs, and nothing asks Slurm for any"), "{told}");
     let told = refused(&["-g", "2", "--gres", "gpu:1"], "true\n");
-    assert!(
-        told.contains("a task asks for 2 GPUs, and a job has 1"),
-        "{told}"
-    );
-    let file = cluster
-        .world
-        .write("c.txt", "true\n#packhorse gpus=3\ntrue\n");
+    assert!(told.contains("a task asks for 2 GPUs, and a job has 1"), "{told}");
+    let file = cluster.world.write("c.txt", "true\n#packhorse gpus=3\ntrue\n");
     let file = file.to_str().unwrap();
     let told = refused(&["--gres", "gpu:2", file], "");
-    assert!(
-        told.contains("c.txt:3: this task could never run: a task asks for 3"),
-        "{told}"
-    );
+    assert!(told.contains("c.txt:3: this task could never run: a task asks for 3"), "{told}");
     let told = refused(&["--gpus", "0"], "true\n");
     assert!(told.contains("--gpus"), "{told}");
     // Two minutes and five seconds of two minutes.
@@ -184,9 +142,7 @@ fn what_could_never_run_is_refused_before_anything_is_submitted() {
     );
     let told = refused(&["--slurm-folder", "a\nb"], "true\n");
     assert!(told.contains("it has a line break"), "{told}");
-    cluster
-        .world
-        .write("packhorse.toml", "[slurm]\nvenv = \"a\\nb\"\n");
+    cluster.world.write("packhorse.toml", "[slurm]\nvenv = \"a\\nb\"\n");
     let told = refused(&[], "true\n");
     assert!(told.contains("`a…` has a line break"), "{told}");
     let told = cluster.packhorse(["run", "--partition", "main", "--", "true"]);
@@ -201,8 +157,7 @@ fn without_slurms_commands_there_is_one_clear_error() {
     let done = finish(command);
     assert_eq!(done.code, 2);
     assert!(
-        done.stderr
-            .starts_with("error: there is no `sbatch` on the PATH\nhint: "),
+        done.stderr.starts_with("error: there is no `sbatch` on the PATH\nhint: "),
         "{}",
         done.stderr
     );
@@ -217,16 +172,7 @@ fn a_dry_run_shows_the_script_and_submits_nothing() {
     cluster.world.write("template.sh", template);
     let settings = "[slurm]\ntemplate = \"template.sh\"\nsh_lines = [\"export A=b\"]\n";
     cluster.world.write("packhorse.toml", settings);
-    let words = [
-        "--slurm",
-        "--dry-run",
-        "--partition",
-        "main",
-        "--jobs",
-        "2",
-        "--time",
-        "1h",
-    ];
+    let words = ["--slurm", "--dry-run", "--partition", "main", "--jobs", "2", "--time", "1h"];
     let door = ["sweep", "--run", "echo {a}", "-p", "a", "1", "2", "3"];
     let shown = cluster.packhorse(door.iter().chain(&words));
     let lines: Vec<&str> = shown.stdout.lines().collect();
@@ -242,23 +188,13 @@ fn a_dry_run_shows_the_script_and_submits_nothing() {
         ],
         "{shown:?}"
     );
-    assert!(
-        lines[5].starts_with("exec /") && lines[5].contains(" slurm element "),
-        "{shown:?}"
-    );
+    assert!(lines[5].starts_with("exec /") && lines[5].contains(" slurm element "), "{shown:?}");
     assert!(cluster.lab.job_states("1").is_empty());
     assert!(!cluster.folder(1).exists());
     // The same with a template that cannot work.
-    cluster
-        .world
-        .write("template.sh", "#!/bin/sh\n#SBATCH -p %%partitoin%%\n");
+    cluster.world.write("template.sh", "#!/bin/sh\n#SBATCH -p %%partitoin%%\n");
     let shown = cluster.packhorse(door.iter().chain(&words));
-    assert!(
-        shown
-            .stderr
-            .contains("template.sh: line 2: there is no placeholder"),
-        "{shown:?}"
-    );
+    assert!(shown.stderr.contains("template.sh: line 2: there is no placeholder"), "{shown:?}");
 }
 
 #[test]
@@ -290,11 +226,7 @@ fn a_script_that_cannot_run_us_is_told() {
     cluster.world.write("no-packhorse", "");
     let config = cluster.lab.folder().join("home/.config/packhorse");
     fs_err::create_dir_all(&config).unwrap();
-    fs_err::write(
-        config.join("config.toml"),
-        "[slurm]\nprogram = \"/no/packhorse\"\n",
-    )
-    .unwrap();
+    fs_err::write(config.join("config.toml"), "[slurm]\nprogram = \"/no/packhorse\"\n").unwrap();
     let done = cluster.packhorse_with(["run", "--slurm", "--wait"], "true\n");
     assert_eq!(done.code, 1, "{done:?}");
     assert!(
@@ -340,9 +272,7 @@ fn jobs_of_another_cluster_are_neither_taken_for_gone_nor_for_others_with_their_
     while south.lab.sbatch(hold) != north.job(1) {}
     let on_south = |words: &[&str]| {
         let mut command = south.command(words);
-        command
-            .current_dir(north.world.work())
-            .env("PACKHORSE_HOME", north.world.home());
+        command.current_dir(north.world.work()).env("PACKHORSE_HOME", north.world.home());
         finish(command)
     };
     for words in [&["slurm", "cancel"][..], &["slurm", "resume"]] {

@@ -16,24 +16,16 @@ fn tasks_run_on_the_devices_that_their_job_was_given() {
     // device, are there at once before one of them goes on.
     let gate = cluster.world.gate("gate");
     let task = "echo $CUDA_VISIBLE_DEVICES $PACKHORSE_TASK; echo here >> here; read x < gate";
-    let words = [
-        "run", "--slurm", "--gres", "gpu:2", "-g", "0.5", "--time", "10", "--jobs", "2",
-    ];
+    let words = ["run", "--slurm", "--gres", "gpu:2", "-g", "0.5", "--time", "10", "--jobs", "2"];
     let done = cluster.packhorse_with(words, lines(task, 8));
     assert_eq!(done.code, 0, "{done:?}");
     let job = cluster.job(1);
-    assert_eq!(
-        done.stdout,
-        format!("run 1: 8 tasks in 2 jobs, submitted to Slurm as {job}\n")
-    );
+    assert_eq!(done.stdout, format!("run 1: 8 tasks in 2 jobs, submitted to Slurm as {job}\n"));
     assert!(done.stderr.contains("packhorse slurm wait 1"), "{done:?}");
     cluster.wait_for_lines("here", 8);
     let status = cluster.packhorse(["slurm", "status", "--json"]).json();
     let running = status["running_tasks"].as_array().unwrap();
-    assert_eq!(
-        (running.len(), running[0]["node"].as_str()),
-        (8, Some("n1"))
-    );
+    assert_eq!((running.len(), running[0]["node"].as_str()), (8, Some("n1")));
     gate.pass(8);
     let done = cluster.packhorse(["slurm", "wait"]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -45,10 +37,7 @@ fn tasks_run_on_the_devices_that_their_job_was_given() {
     logs.sort();
     assert_eq!(logs, ["0", "0", "1", "1", "2", "2", "3", "3"]);
     let shown = cluster.packhorse(["show", "1"]).stdout;
-    assert!(
-        shown.contains("n1 GPU 3") && shown.contains("8 succeeded"),
-        "{shown}"
-    );
+    assert!(shown.contains("n1 GPU 3") && shown.contains("8 succeeded"), "{shown}");
 }
 
 #[test]
@@ -79,15 +68,10 @@ fn a_run_looks_as_if_it_were_here() {
     let Some(cluster) = Cluster::start() else {
         return;
     };
-    cluster.world.write(
-        "packhorse.toml",
-        "[slurm]\npartition = \"main\"\ntime = 5\n",
-    );
+    cluster.world.write("packhorse.toml", "[slurm]\npartition = \"main\"\ntime = 5\n");
     let tasks =
         "#packhorse name=first\necho one; pwd\nexit 3\n#packhorse after=first\necho three\n";
-    let words = [
-        "run", "--slurm", "--wait", "--gres", "gpu:1", "--env", "LETTER=x",
-    ];
+    let words = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--env", "LETTER=x"];
     let done = cluster.packhorse_with(words, tasks);
     assert_eq!(done.code, 1, "{done:?}");
     for line in [
@@ -99,35 +83,21 @@ fn a_run_looks_as_if_it_were_here() {
         assert!(done.stdout.contains(line), "{line}: {}", done.stdout);
     }
     let script = fs_err::read_to_string(cluster.folder(1).join("script.sh")).unwrap();
-    assert!(
-        script.contains("--partition=main") && script.contains("--time=00:05:00"),
-        "{script}"
-    );
+    assert!(script.contains("--partition=main") && script.contains("--time=00:05:00"), "{script}");
     assert_eq!(cluster.outcomes(1), ["succeeded", "failed", "succeeded"]);
     let log = cluster.packhorse(["logs", "1.1"]).stdout;
     assert_eq!(log, format!("one\n{}\n", cluster.world.work().display()));
     let listed = cluster.packhorse(["ls", "--json"]).json();
-    assert_eq!(
-        (&listed[0]["state"], &listed[0]["exit"]),
-        (&"finished".into(), &1.into())
-    );
+    assert_eq!((&listed[0]["state"], &listed[0]["exit"]), (&"finished".into(), &1.into()));
     let exported = cluster.packhorse(["export", "1"]);
     assert_eq!(exported.stdout.lines().count(), 3);
 
     // What failed runs again on the cluster, with its next attempt.
     let again = cluster.packhorse(["retry", "1"]);
-    assert!(
-        again
-            .stdout
-            .starts_with("run 1: 1 task in 1 job, submitted"),
-        "{again:?}"
-    );
+    assert!(again.stdout.starts_with("run 1: 1 task in 1 job, submitted"), "{again:?}");
     assert_eq!(cluster.packhorse(["slurm", "wait", "1"]).code, 1);
     let task = cluster.packhorse(["show", "1.2", "--json"]).json();
-    assert_eq!(
-        (&task["outcome"], &task["attempts"]),
-        (&"failed".into(), &2.into())
-    );
+    assert_eq!((&task["outcome"], &task["attempts"]), (&"failed".into(), &2.into()));
 }
 
 #[test]
@@ -156,14 +126,8 @@ fn the_events_are_those_of_a_run_that_is_here() {
             "started"
         ]
     );
-    let started = events
-        .iter()
-        .find(|event| event["event"] == "started")
-        .unwrap();
-    assert_eq!(
-        (&started["node"], &started["gpus"]),
-        (&"n1".into(), &serde_json::json!([]))
-    );
+    let started = events.iter().find(|event| event["event"] == "started").unwrap();
+    assert_eq!((&started["node"], &started["gpus"]), (&"n1".into(), &serde_json::json!([])));
     let results = cluster.packhorse(["results", "1", "--json"]).json();
     assert_eq!(results[0]["metrics"]["loss"]["last"], 0.5);
 }
@@ -192,18 +156,11 @@ fn thousands_of_tasks_need_few_jobs() {
     );
     let done = cluster.packhorse_with(words, tasks);
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(
-        done.stdout.contains("run 1 ended: 2000 succeeded"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("run 1 ended: 2000 succeeded"), "{done:?}");
     let jobs = fs_err::read_to_string(cluster.folder(1).join("jobs.jsonl")).unwrap();
     assert!(jobs.contains("\"elements\":[[0,4]]"), "{jobs}");
     let logs = cluster.logs(1, 2000);
-    assert!(
-        logs.iter()
-            .zip(1..)
-            .all(|(log, number): (_, u32)| *log == number.to_string())
-    );
+    assert!(logs.iter().zip(1..).all(|(log, number): (_, u32)| *log == number.to_string()));
 }
 
 #[test]
@@ -231,13 +188,8 @@ fn jobs_keep_to_the_cores_that_they_were_given() {
         return;
     }
     for binding in [CpuBinding::None, CpuBinding::Affinity] {
-        let settings = LabSettings {
-            nodes: 1,
-            cpus: 2,
-            gpus_per_node: 0,
-            binding,
-            ..LabSettings::default()
-        };
+        let settings =
+            LabSettings { nodes: 1, cpus: 2, gpus_per_node: 0, binding, ..LabSettings::default() };
         let Some(cluster) = Cluster::with(settings) else {
             return;
         };
@@ -265,10 +217,7 @@ fn jobs_keep_to_the_cores_that_they_were_given() {
         logs.sort();
         let core = |log: &String| log.rsplit('\t').next().unwrap().to_owned();
         let given: Vec<String> = logs.iter().map(core).collect();
-        assert!(
-            given.iter().all(|core| core.parse::<u32>().is_ok()),
-            "{given:?}"
-        );
+        assert!(given.iter().all(|core| core.parse::<u32>().is_ok()), "{given:?}");
         assert_ne!(given[0], given[1], "{binding:?}");
     }
 }
@@ -278,9 +227,7 @@ fn sweeps_and_csv_files_go_to_the_cluster_too() {
     let Some(cluster) = Cluster::start() else {
         return;
     };
-    let sweep = [
-        "sweep", "--run", "echo {a}", "-p", "a", "1", "2", "--slurm", "--wait",
-    ];
+    let sweep = ["sweep", "--run", "echo {a}", "-p", "a", "1", "2", "--slurm", "--wait"];
     let done = cluster.packhorse(sweep);
     assert!(done.code == 0, "{done:?}");
     let mut logs = cluster.logs(1, 2);
@@ -307,13 +254,10 @@ fn what_jobs_learn_of_gpu_memory_is_known_here_and_to_the_next() {
     let state = FakeState::new(cluster.world.work().join("state"));
     state.device(&FakeDevice::new(0));
     let run = |tasks: &str, count: usize| {
-        let words = [
-            "run", "--slurm", "--wait", "--gres", "gpu:1", "--vram", "auto", "--time", "1h",
-        ];
+        let words =
+            ["run", "--slurm", "--wait", "--gres", "gpu:1", "--vram", "auto", "--time", "1h"];
         let mut command = cluster.command(words);
-        command
-            .env("PACKHORSE_NVML_LIBRARY", library_path())
-            .env(STATE_VARIABLE, state.path());
+        command.env("PACKHORSE_NVML_LIBRARY", library_path()).env(STATE_VARIABLE, state.path());
         let done = finish_with(command, lines(tasks, count));
         assert_eq!(done.code, 0, "{done:?}");
         done.stdout
@@ -338,13 +282,9 @@ fn tests_of_a_grid_have_the_devices_of_their_job_and_are_marked_by_it() {
     let mut sbatch = cluster.lab.command("sbatch");
     sbatch.current_dir(cluster.world.work());
     let wrapped = "echo here >> here; read x < other";
-    cluster
-        .lab
-        .output(sbatch.args(["--gres=gpu:2", "--wrap", wrapped]));
+    cluster.lab.output(sbatch.args(["--gres=gpu:2", "--wrap", wrapped]));
     cluster.wait_for_lines("here", 1);
-    cluster
-        .world
-        .write("packhorse.toml", "[pool]\ngpus = [\"0\"]\n");
+    cluster.world.write("packhorse.toml", "[pool]\ngpus = [\"0\"]\n");
     cluster.world.write("tests.yaml", GRID);
     let gate = cluster.world.gate("gate");
     let words = ["grid", "tests.yaml", "--slurm", "--gres", "gpu:2"];
@@ -353,10 +293,7 @@ fn tests_of_a_grid_have_the_devices_of_their_job_and_are_marked_by_it() {
     cluster.wait_for_run(1);
     // Who starts them once more is told that they run, on whatever node.
     let again = cluster.packhorse(words);
-    assert!(
-        again.code == 2 && again.stderr.contains("is in use"),
-        "{again:?}"
-    );
+    assert!(again.code == 2 && again.stderr.contains("is in use"), "{again:?}");
     gate.pass(2);
     assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
     let log = |task| cluster.packhorse(["logs", task]).stdout;
@@ -371,25 +308,15 @@ fn tests_of_a_grid_have_the_devices_of_their_job_and_are_marked_by_it() {
     let marked = cluster.packhorse(["results", "results", "--json"]).json();
     let marked = marked.as_array().unwrap();
     assert_eq!(marked.len(), 2);
-    assert!(
-        marked
-            .iter()
-            .all(|test| test["outcome"] == "succeeded" && test["host"] == "n1")
-    );
+    assert!(marked.iter().all(|test| test["outcome"] == "succeeded" && test["host"] == "n1"));
     let again = cluster.packhorse(words);
-    assert!(
-        again.stderr.contains("nothing to do: 2 tests are done"),
-        "{again:?}"
-    );
+    assert!(again.stderr.contains("nothing to do: 2 tests are done"), "{again:?}");
 }
 
 #[test]
 fn folders_with_odd_names_are_no_trouble() {
     for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
-        let settings = LabSettings {
-            version,
-            ..LabSettings::default()
-        };
+        let settings = LabSettings { version, ..LabSettings::default() };
         let Some(cluster) = Cluster::with(settings) else {
             return;
         };
@@ -417,17 +344,8 @@ fn what_was_typed_counts_before_variables() {
         return;
     };
     // And a job without GPUs has none, whatever the shell has that submitted it.
-    let words = [
-        "run",
-        "--slurm",
-        "--wait",
-        "--partition",
-        "main",
-        "--time",
-        "10",
-        "--cpus-per-task",
-        "2",
-    ];
+    let words =
+        ["run", "--slurm", "--wait", "--partition", "main", "--time", "10", "--cpus-per-task", "2"];
     let mut command = cluster.command(words);
     command
         .env("SBATCH_PARTITION", "other")
@@ -449,17 +367,13 @@ fn what_was_typed_counts_before_variables() {
 
 #[test]
 fn slurm_24_11_does_the_same() {
-    let settings = LabSettings {
-        version: SlurmVersion::V24_11,
-        ..LabSettings::default()
-    };
+    let settings = LabSettings { version: SlurmVersion::V24_11, ..LabSettings::default() };
     let Some(cluster) = Cluster::with(settings) else {
         return;
     };
     let gate = cluster.world.gate("gate");
-    let words = [
-        "run", "--slurm", "--wait", "--gres", "gpu:2", "-g", "0.5", "--time", "10", "--jobs", "2",
-    ];
+    let words =
+        ["run", "--slurm", "--wait", "--gres", "gpu:2", "-g", "0.5", "--time", "10", "--jobs", "2"];
     let task = "echo $CUDA_VISIBLE_DEVICES; echo here >> here; read x < gate";
     let mut running = cluster.start_with(words, lines(task, 8));
     cluster.wait_for_lines("here", 8);

@@ -13,9 +13,7 @@ const TIMES_OUT: &str = "case \"$*\" in *--test-only*) exec $REAL \"$@\";; esac\
     echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2\n\
     exit 1\n";
 
-const RUN: [&str; 7] = [
-    "run", "--slurm", "--gres", "gpu:1", "--time", "10", "--jobs=2",
-];
+const RUN: [&str; 7] = ["run", "--slurm", "--gres", "gpu:1", "--time", "10", "--jobs=2"];
 
 impl Cluster {
     /// How many arrays of the first run have not been answered.
@@ -27,9 +25,7 @@ impl Cluster {
     /// How many jobs Slurm knows, whoever has submitted them.
     fn all_jobs(&self) -> usize {
         let mut squeue: Command = self.lab.command("squeue");
-        let told = self
-            .lab
-            .output(squeue.args(["-h", "-t", "all", "-o", "%F"]));
+        let told = self.lab.output(squeue.args(["-h", "-t", "all", "-o", "%F"]));
         let mut jobs: Vec<&str> = told.lines().collect();
         jobs.sort_unstable();
         jobs.dedup();
@@ -41,10 +37,7 @@ impl Cluster {
 fn a_job_that_slurm_took_although_sbatch_failed_is_the_runs_own() {
     // They tell the script of a job in different ways.
     for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
-        let settings = LabSettings {
-            version,
-            ..LabSettings::default()
-        };
+        let settings = LabSettings { version, ..LabSettings::default() };
         let Some(cluster) = Cluster::with(settings) else {
             return;
         };
@@ -52,10 +45,7 @@ fn a_job_that_slurm_took_although_sbatch_failed_is_the_runs_own() {
         let command = cluster.command_with_wrappers(RUN);
         let done = finish_with(command, lines("echo $PACKHORSE_TASK >> ran", 3));
         assert_eq!(done.code, 0, "{done:?}");
-        assert!(
-            done.stdout.starts_with("run 1: 3 tasks in 3 jobs"),
-            "{done:?}"
-        );
+        assert!(done.stdout.starts_with("run 1: 3 tasks in 3 jobs"), "{done:?}");
         assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
         let ran = cluster.world.read("ran");
         let mut ran: Vec<&str> = ran.lines().collect();
@@ -71,10 +61,7 @@ fn what_nobody_could_ask_after_is_found_later_and_does_not_run_twice() {
         return;
     };
     cluster.wrap("sbatch", TIMES_OUT);
-    cluster.wrap(
-        "squeue",
-        "echo 'slurm_load_jobs error: Socket timed out' >&2; exit 1\n",
-    );
+    cluster.wrap("squeue", "echo 'slurm_load_jobs error: Socket timed out' >&2; exit 1\n");
     let command = cluster.command_with_wrappers(RUN);
     let done = finish_with(command, "sleep 1000\n");
     assert_eq!(done.code, 2, "{done:?}");
@@ -87,10 +74,7 @@ fn what_nobody_could_ask_after_is_found_later_and_does_not_run_twice() {
     }
     assert_eq!(cluster.unanswered(), 1);
     let again = cluster.packhorse(["slurm", "resume", "1"]);
-    assert!(
-        again.stderr.contains("run 1 is still on the cluster"),
-        "{again:?}"
-    );
+    assert!(again.stderr.contains("run 1 is still on the cluster"), "{again:?}");
     assert_eq!(cluster.all_jobs(), 1);
     let done = cluster.packhorse(["slurm", "cancel", "1"]);
     assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
@@ -130,10 +114,7 @@ fn ctrl_c_while_a_job_is_submitted_acts_when_it_is_written_down() {
     let done = finish_with(cluster.command_with_wrappers(RUN), "sleep 1000\n");
     assert_eq!(done.code, 130, "{done:?}");
     assert!(!cluster.world.work().join("group").exists());
-    assert!(
-        done.stdout.starts_with("run 1: 1 task in 1 job"),
-        "{done:?}"
-    );
+    assert!(done.stdout.starts_with("run 1: 1 task in 1 job"), "{done:?}");
     let done = finish(cluster.command(["slurm", "cancel"]));
     assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
     assert_eq!(cluster.lab.job_states(&cluster.job(1)), ["CANCELLED"]);
@@ -150,13 +131,9 @@ fn a_job_that_is_put_back_although_scontrol_failed_is_not_followed_by_another() 
         "case \"$*\" in *requeue*) ;; *) exec $REAL \"$@\";; esac\n\
          echo 'slurm_requeue error: Socket timed out on send/recv operation' >&2\nexit 1\n",
     );
-    cluster.wrap(
-        "squeue",
-        "case \"$*\" in *format=%T*) echo PENDING;; *) exec $REAL \"$@\";; esac\n",
-    );
     cluster
-        .world
-        .write("packhorse.toml", "[slurm]\ntime = 1\nmargin = \"54s\"\n");
+        .wrap("squeue", "case \"$*\" in *format=%T*) echo PENDING;; *) exec $REAL \"$@\";; esac\n");
+    cluster.world.write("packhorse.toml", "[slurm]\ntime = 1\nmargin = \"54s\"\n");
     // Nobody follows it, who would submit again what was cut off.
     let words = ["run", "--slurm", "--gres", "gpu:1"];
     let command = cluster.command_with_wrappers(words);

@@ -36,14 +36,8 @@ fn ctrl_c_lets_what_runs_finish_and_takes_the_rest_out_of_the_queue() {
     gate.pass(2);
     let done = running.finish();
     assert_eq!(done.code, 130, "{done:?}");
-    assert!(
-        done.stdout.contains("run 1 ended: 2 succeeded, 2 left"),
-        "{done:?}"
-    );
-    assert_eq!(
-        cluster.outcomes(1),
-        ["succeeded", "succeeded", "none", "none"]
-    );
+    assert!(done.stdout.contains("run 1 ended: 2 succeeded, 2 left"), "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["succeeded", "succeeded", "none", "none"]);
     // The rest can be had.
     gate.pass(2);
     let words = ["slurm", "resume", "--wait"];
@@ -67,10 +61,7 @@ fn a_second_ctrl_c_cancels_everything() {
     running.wait_for("ending 2 running tasks");
     let done = running.finish();
     assert_eq!(done.code, 130, "{done:?}");
-    assert!(
-        done.stdout.contains("run 1 ended: 0 succeeded, 3 left"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("run 1 ended: 0 succeeded, 3 left"), "{done:?}");
     assert_eq!(cluster.outcomes(1), ["interrupted", "interrupted", "none"]);
 }
 
@@ -161,20 +152,14 @@ fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
     let before = calls();
     running.wait_for("1.11 started");
     let asked = calls() - before;
-    assert!(
-        asked <= 4,
-        "asked {asked} times while seven tasks ran for a second each"
-    );
+    assert!(asked <= 4, "asked {asked} times while seven tasks ran for a second each");
     gate.pass(10);
     assert_eq!(running.finish().code, 0);
 }
 
 #[test]
 fn whoever_comes_back_sees_that_a_node_has_died() {
-    let settings = LabSettings {
-        nodes: 1,
-        ..LabSettings::default()
-    };
+    let settings = LabSettings { nodes: 1, ..LabSettings::default() };
     let Some(mut cluster) = Cluster::with(settings) else {
         return;
     };
@@ -202,20 +187,14 @@ fn a_run_goes_on_without_those_who_follow_it() {
     running.wait_for("\"started\"");
     // Somebody else may look meanwhile.
     let other = cluster.packhorse(["slurm", "wait"]);
-    assert!(
-        other.code == 2 && other.stderr.contains("run 1"),
-        "{other:?}"
-    );
+    assert!(other.code == 2 && other.stderr.contains("run 1"), "{other:?}");
     let status = cluster.packhorse(["slurm", "status"]).stdout;
     assert!(status.contains("2 running, 1 pending, of 3"), "{status}");
     running.signal(Signal::TERM);
     let done = running.finish();
     assert_eq!(done.code, 143, "{done:?}");
     assert!(done.stderr.contains("run 1 goes on without us"), "{done:?}");
-    assert_eq!(
-        cluster.lab.job_states(&format!("{}_0", cluster.job(1))),
-        ["RUNNING"]
-    );
+    assert_eq!(cluster.lab.job_states(&format!("{}_0", cluster.job(1))), ["RUNNING"]);
 
     // Whoever comes back sees what runs, and how it ends.
     let mut running = cluster.start_with(["slurm", "wait", "1"], "");
@@ -224,10 +203,7 @@ fn a_run_goes_on_without_those_who_follow_it() {
     let mut log = cluster.start_with(["slurm", "logs", "-f", "1.1"], "");
     log.wait_for("here");
     let why = cluster.packhorse(["why", "1.3"]).stdout;
-    assert!(
-        why.contains("(JobArrayTaskLimit): as many run at a time"),
-        "{why}"
-    );
+    assert!(why.contains("(JobArrayTaskLimit): as many run at a time"), "{why}");
     gate.pass(3);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
@@ -235,10 +211,7 @@ fn a_run_goes_on_without_those_who_follow_it() {
     assert_eq!(log.finish().stdout, "here\ngone\n");
     // Once more, there is nothing to follow.
     let done = cluster.packhorse(["slurm", "wait"]);
-    assert!(
-        done.code == 0 && done.stderr.contains("run 1 is over: 3 succeeded"),
-        "{done:?}"
-    );
+    assert!(done.code == 0 && done.stderr.contains("run 1 is over: 3 succeeded"), "{done:?}");
 }
 
 #[test]
@@ -253,24 +226,16 @@ fn elements_that_somebody_took_out_of_the_queue_are_missed() {
     running.wait_for(" started on n1");
     // They leave no trace.
     let scancel = [2, 3].map(|index| format!("{}_{index}", cluster.job(1)));
-    cluster
-        .lab
-        .output(cluster.lab.command("scancel").args(scancel));
+    cluster.lab.output(cluster.lab.command("scancel").args(scancel));
     gate.pass(2);
     let done = running.finish();
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(
-        done.stdout.contains("run 1 ended: 2 succeeded, 2 left"),
-        "{done:?}"
-    );
+    assert!(done.stdout.contains("run 1 ended: 2 succeeded, 2 left"), "{done:?}");
 }
 
 #[test]
 fn the_live_view_has_a_row_for_each_gpu_of_each_node() {
-    let settings = LabSettings {
-        gpus_per_node: 1,
-        ..LabSettings::default()
-    };
+    let settings = LabSettings { gpus_per_node: 1, ..LabSettings::default() };
     let Some(cluster) = Cluster::with(settings) else {
         return;
     };
@@ -283,22 +248,12 @@ fn the_live_view_has_a_row_for_each_gpu_of_each_node() {
     // Whether jobs wait is asked now and then.
     terminal.wait_for("(JobArrayTaskLimit): as many run at a time as --jobs allows");
     let screen = terminal.screen();
-    for begin in [
-        " n1 GPU 0  1.1  ",
-        " n2 GPU 0  1.2  ",
-        " next: 2 jobs wait in Slurm's queue",
-    ] {
-        assert!(
-            screen.iter().any(|line| line.starts_with(begin)),
-            "{screen:#?}"
-        );
+    for begin in [" n1 GPU 0  1.1  ", " n2 GPU 0  1.2  ", " next: 2 jobs wait in Slurm's queue"] {
+        assert!(screen.iter().any(|line| line.starts_with(begin)), "{screen:#?}");
     }
     gate.pass(4);
     assert_eq!(terminal.finish(), 0);
     let screen = terminal.screen();
     assert_eq!(screen.len(), 1, "{screen:#?}");
-    assert!(
-        screen[0].starts_with("run 1 ended: 4 succeeded in "),
-        "{screen:#?}"
-    );
+    assert!(screen[0].starts_with("run 1 ended: 4 succeeded in "), "{screen:#?}");
 }

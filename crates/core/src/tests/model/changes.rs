@@ -62,21 +62,13 @@ impl Model {
         };
         let mut seen = BTreeSet::new();
         for granted in &placement.devices {
-            if node
-                .devices
-                .iter()
-                .all(|device| device.id != granted.device)
-            {
+            if node.devices.iter().all(|device| device.id != granted.device) {
                 return Err(RefusalReason::UnknownDevice(granted.device));
             }
         }
-        placement
-            .devices
-            .retain(|granted| seen.insert(granted.device));
+        placement.devices.retain(|granted| seen.insert(granted.device));
         let cores = node.cores.iter().map(|core| core.id);
-        placement.cores = cores
-            .filter(|core| placement.cores.contains(core))
-            .collect();
+        placement.cores = cores.filter(|core| placement.cores.contains(core)).collect();
         Ok(placement)
     }
 
@@ -90,11 +82,7 @@ impl Model {
             return Err(PoolError::DuplicateNode(node.id));
         }
         let known = self.devices();
-        if let Some(device) = node
-            .devices
-            .iter()
-            .find(|device| known.contains(&device.id))
-        {
+        if let Some(device) = node.devices.iter().find(|device| known.contains(&device.id)) {
             return Err(PoolError::DuplicateDevice(device.id));
         }
         self.pool.nodes.push(node);

@@ -130,16 +130,8 @@ impl Model {
         let (mut near, mut far) = (vec![], vec![]);
         for (place, (numa, threads)) in all.iter().enumerate() {
             if threads.iter().all(|thread| free.contains(thread)) {
-                let to = if is_near(threads) {
-                    &mut near
-                } else {
-                    &mut far
-                };
-                to.push(Whole {
-                    place,
-                    numa: *numa,
-                    threads: threads.clone(),
-                });
+                let to = if is_near(threads) { &mut near } else { &mut far };
+                to.push(Whole { place, numa: *numa, threads: threads.clone() });
             }
         }
         let mut whole = best_first(&near, cores);

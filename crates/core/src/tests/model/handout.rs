@@ -85,9 +85,7 @@ impl Model {
     }
 
     fn has_slot(&self) -> bool {
-        self.pool
-            .slots
-            .is_none_or(|slots| self.running().len() < slots as usize)
+        self.pool.slots.is_none_or(|slots| self.running().len() < slots as usize)
     }
 
     /// Whether it could start if nothing of ours were running, and other runs made room.
@@ -152,9 +150,7 @@ impl Model {
 
     fn kept_devices(&self, kept: &Reservation) -> Vec<&DeviceSpec> {
         let devices = self.node(kept.node).devices.iter();
-        devices
-            .filter(|device| kept.devices.contains(&device.id))
-            .collect()
+        devices.filter(|device| kept.devices.contains(&device.id)).collect()
     }
 
     fn drop_stale_reservation(&mut self, holder: Option<usize>) {
@@ -179,15 +175,11 @@ impl Model {
 
     /// When it fits on `device`.
     fn device_ready(&self, device: &DeviceSpec, request: &Request) -> Option<Duration> {
-        self.ready(self.tenants(device), |tenants| {
-            self.fits_beside(device, tenants, request)
-        })
+        self.ready(self.tenants(device), |tenants| self.fits_beside(device, tenants, request))
     }
 
     fn node_ready(&self, node: &NodeSpec, request: &Request) -> Option<Duration> {
-        self.ready(self.guests(node), |guests| {
-            lacking(node, request, guests) == [0, 0, 0]
-        })
+        self.ready(self.guests(node), |guests| lacking(node, request, guests) == [0, 0, 0])
     }
 
     fn refresh_reservation(&mut self) {
@@ -213,9 +205,8 @@ impl Model {
         let mut places = vec![];
         for (order, node) in self.staying_nodes() {
             let devices = node.devices.iter();
-            let suitable: Vec<&DeviceSpec> = devices
-                .filter(|device| wanted > 0 && self.is_in_reach(device, request))
-                .collect();
+            let suitable: Vec<&DeviceSpec> =
+                devices.filter(|device| wanted > 0 && self.is_in_reach(device, request)).collect();
             if suitable.len() >= wanted && lacking(node, request, &[]) == [0, 0, 0] {
                 places.push((order, node, suitable));
             }
@@ -225,11 +216,7 @@ impl Model {
             is_kept || !self.fits_beside(device, &[], request)
         };
         let ready_at = |device: &DeviceSpec| {
-            if needs_others(device) {
-                Some(self.now)
-            } else {
-                self.device_ready(device, request)
-            }
+            if needs_others(device) { Some(self.now) } else { self.device_ready(device, request) }
         };
         let all_known = places.iter().all(|(_, node, devices)| {
             let mut devices = devices.iter();
@@ -363,11 +350,8 @@ impl Model {
                     for device in fitting {
                         let (full, attempts) = self.fullness(device);
                         let takes_all_free = matches!(request.memory, MemoryRequest::AtLeast(_));
-                        let full = if takes_all_free {
-                            u64::MAX - self.free_memory(device)
-                        } else {
-                            full
-                        };
+                        let full =
+                            if takes_all_free { u64::MAX - self.free_memory(device) } else { full };
                         let cost = if pack && !takes_all_free {
                             self.cost(node, request, &[device])
                         } else {

@@ -15,12 +15,8 @@ impl RequestMix {
     pub fn see(&mut self, request: &Request) {
         if self.find(request).is_none() {
             if self.0.len() == 64 {
-                let of_devices = |it: &Request| Request {
-                    cores: 0,
-                    cpu: Milli(0),
-                    ram: Bytes(0),
-                    ..it.clone()
-                };
+                let of_devices =
+                    |it: &Request| Request { cores: 0, cpu: Milli(0), ram: Bytes(0), ..it.clone() };
                 let rarity = |kind: &(Request, i128, i128)| {
                     (of_devices(&kind.0) != of_devices(request), kind.1)
                 };
@@ -73,9 +69,7 @@ impl Model {
         let taking = Taking { request, devices };
         let room = |taking: Option<&Taking>| -> i128 {
             let rooms = node.devices.iter();
-            rooms
-                .map(|device| self.room_beside(device, &self.tenants_with(device, taking)))
-                .sum()
+            rooms.map(|device| self.room_beside(device, &self.tenants_with(device, taking))).sum()
         };
         let kinds = self.mix.0.iter();
         let kinds = kinds.map(|(kind, seen, waiting)| {
@@ -85,9 +79,7 @@ impl Model {
         let kinds: Vec<(&Request, i128)> = kinds.collect();
         let used = |taking: Option<&Taking>| -> i128 {
             let kinds = kinds.iter();
-            kinds
-                .map(|(kind, counts)| counts * self.value(node, kind, taking))
-                .sum()
+            kinds.map(|(kind, counts)| counts * self.value(node, kind, taking)).sum()
         };
         let all = 2 * kinds.iter().map(|(_, counts)| counts).sum::<i128>();
         let taken = room(None) - room(Some(&taking));
@@ -121,11 +113,7 @@ impl Model {
         let usable = self.pool.nodes.iter().map(|node| {
             let suiting = node.devices.iter().filter(suits).count();
             let suffices = suiting >= kind.gpus.devices() as usize;
-            if suffices && lacking(node, kind, &[]) == [0, 0, 0] {
-                suiting as u64
-            } else {
-                0
-            }
+            if suffices && lacking(node, kind, &[]) == [0, 0, 0] { suiting as u64 } else { 0 }
         });
         let all: usize = self.pool.nodes.iter().map(|node| node.devices.len()).sum();
         let times = (all as u64 * 65_536).checked_div(usable.sum());

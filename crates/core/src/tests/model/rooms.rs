@@ -33,11 +33,7 @@ pub fn is_whole(request: &Request) -> bool {
 
 pub fn amounts(request: &Request) -> [u64; 3] {
     let cores = u64::from(request.cores);
-    [
-        cores,
-        u64::from(request.cpu.0).max(cores * 1000),
-        request.ram.0,
-    ]
+    [cores, u64::from(request.cpu.0).max(cores * 1000), request.ram.0]
 }
 
 /// The sums that some of these make.
@@ -83,13 +79,7 @@ pub fn lacking_beside(
             amounts[kind] = 0;
         }
     }
-    guests.push(Tenant {
-        share: 0,
-        memory: 0,
-        whole: false,
-        amounts,
-        end: None,
-    });
+    guests.push(Tenant { share: 0, memory: 0, whole: false, amounts, end: None });
     lacking(node, request, &guests)
 }
 
@@ -197,10 +187,8 @@ impl Model {
     pub fn is_in_reach(&self, device: &DeviceSpec, request: &Request) -> bool {
         let mut outside = self.outside(device.id);
         if outside.yields {
-            outside = Outside {
-                memory: Bytes(outside.memory.0 - outside.runs.0),
-                ..Outside::default()
-            };
+            outside =
+                Outside { memory: Bytes(outside.memory.0 - outside.runs.0), ..Outside::default() };
         }
         !self.is_closed(device.id)
             && self.room(device, &[], outside, request) >= Some(memory(request))
@@ -224,10 +212,7 @@ impl Model {
         let memory: u64 = tenants.iter().map(|tenant| tenant.memory).sum();
         let taken = (memory + outside.memory.0) * 1000;
         let memory = taken.checked_div(device.memory.0).unwrap_or(0);
-        (
-            memory.max(share + u64::from(outside.share.0)),
-            tenants.len() + outside.attempts as usize,
-        )
+        (memory.max(share + u64::from(outside.share.0)), tenants.len() + outside.attempts as usize)
     }
 
     /// When `fits` if these end when they should; `None` if that is not known.
@@ -296,22 +281,13 @@ impl Model {
             outside.memory.0 -= outside.runs.0;
         }
         let (its_share, share) = (kept.share.0, newcomer.gpus.share().0);
-        enough(
-            1000,
-            outside.share.0.into(),
-            &shares,
-            its_share.into(),
-            share.into(),
-        ) && match (kept.memory, newcomer.memory) {
-            (Bytes(0), _) => true,
-            (_, MemoryRequest::Uncounted) => false,
-            (Bytes(wanted), _) => enough(
-                device.memory.0,
-                outside.memory.0,
-                &memories,
-                wanted,
-                memory(newcomer),
-            ),
-        }
+        enough(1000, outside.share.0.into(), &shares, its_share.into(), share.into())
+            && match (kept.memory, newcomer.memory) {
+                (Bytes(0), _) => true,
+                (_, MemoryRequest::Uncounted) => false,
+                (Bytes(wanted), _) => {
+                    enough(device.memory.0, outside.memory.0, &memories, wanted, memory(newcomer))
+                }
+            }
     }
 }

@@ -22,11 +22,7 @@ pub fn event(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> 
     let pick_device = |index: &Index| (!devices.is_empty()).then(|| *index.get(&devices));
     let pick_running = |index: &Index| (!running.is_empty()).then(|| *index.get(&running));
     Some(match plan {
-        Plan::Submit {
-            submission,
-            after,
-            twist,
-        } => {
+        Plan::Submit { submission, after, twist } => {
             let mut submission = submission.clone();
             submission.id = fresh(number);
             submission.after = after.iter().filter_map(pick).collect();
@@ -42,12 +38,7 @@ pub fn event(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> 
         }
         Plan::End(index, outcome, cause) => {
             let (task, attempt) = pick_running(index)?;
-            SchedulerEvent::Ended {
-                task,
-                attempt,
-                outcome: *outcome,
-                cause: *cause,
-            }
+            SchedulerEvent::Ended { task, attempt, outcome: *outcome, cause: *cause }
         }
         Plan::EndWrongly(index, attempt) => SchedulerEvent::Ended {
             task: pick(index).unwrap_or(UNKNOWN),
@@ -72,24 +63,14 @@ pub fn event(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> 
         }
         Plan::Promise(index, memory) => {
             let (task, attempt) = pick_running(index)?;
-            SchedulerEvent::Promised {
-                task,
-                attempt,
-                memory: *memory,
-            }
+            SchedulerEvent::Promised { task, attempt, memory: *memory }
         }
-        Plan::Outside(device, outside) => SchedulerEvent::Outside {
-            device: pick_device(device)?,
-            held: *outside,
-        },
+        Plan::Outside(device, outside) => {
+            SchedulerEvent::Outside { device: pick_device(device)?, held: *outside }
+        }
         Plan::Drain(device) => SchedulerEvent::Drain(pick_device(device)?),
         Plan::Restore(device) => SchedulerEvent::Restore(pick_device(device)?),
-        Plan::Revise {
-            task,
-            request,
-            expected,
-            probe,
-        } => SchedulerEvent::Revise {
+        Plan::Revise { task, request, expected, probe } => SchedulerEvent::Revise {
             task: pick(task)?,
             request: request.clone(),
             expected: *expected,
@@ -117,30 +98,19 @@ fn pool_event(plan: &Plan, model: &Model) -> Option<SchedulerEvent> {
         Plan::AddNode(node) => SchedulerEvent::AddNode(node.clone()),
         Plan::AddKnownNode(node) => SchedulerEvent::AddNode(pick_node(node)?.clone()),
         Plan::RemoveNode(node) => SchedulerEvent::RemoveNode(pick_node(node)?.id),
-        Plan::AddDevice(node, device) => SchedulerEvent::AddDevice {
-            node: pick_node(node)?.id,
-            device: device.clone(),
-        },
-        Plan::AddKnownDevice(node, device) => SchedulerEvent::AddDevice {
-            node: pick_node(node)?.id,
-            device: pick_device(device)?,
-        },
+        Plan::AddDevice(node, device) => {
+            SchedulerEvent::AddDevice { node: pick_node(node)?.id, device: device.clone() }
+        }
+        Plan::AddKnownDevice(node, device) => {
+            SchedulerEvent::AddDevice { node: pick_node(node)?.id, device: pick_device(device)? }
+        }
         Plan::RemoveDevice(device) => SchedulerEvent::RemoveDevice(pick_device(device)?.id),
         _ => return None,
     })
 }
 
 fn adoption(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> {
-    let Plan::Adopt {
-        submission,
-        attempt,
-        since,
-        node,
-        devices,
-        cores,
-        twist,
-    } = plan
-    else {
+    let Plan::Adopt { submission, attempt, since, node, devices, cores, twist } = plan else {
         return None;
     };
     let (nodes, known, everywhere) = (&model.pool().nodes, model.known(), model.devices());
@@ -159,11 +129,7 @@ fn adoption(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> {
     }
     let its_own: Vec<DeviceId> = node.devices.iter().map(|device| device.id).collect();
     let devices = devices.iter().filter_map(|(index, granted)| {
-        let device = if its_own.is_empty() {
-            pick_device(index)?
-        } else {
-            *index.get(&its_own)
-        };
+        let device = if its_own.is_empty() { pick_device(index)? } else { *index.get(&its_own) };
         Some(Granted { device, ..*granted })
     });
     // One is not a core of this node.
@@ -174,13 +140,8 @@ fn adoption(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> {
         placement: Placement {
             node: node.id,
             devices: devices.collect(),
-            cores: cores
-                .iter()
-                .map(|index| index.get(&node.cores).id)
-                .collect(),
+            cores: cores.iter().map(|index| index.get(&node.cores).id).collect(),
         },
-        since: Now(Duration::from_secs(
-            u64::from(number).saturating_sub(*since),
-        )),
+        since: Now(Duration::from_secs(u64::from(number).saturating_sub(*since))),
     })
 }

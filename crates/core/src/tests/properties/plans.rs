@@ -201,27 +201,17 @@ fn outsides() -> impl Strategy<Value = Outside> {
             KeptRoom { share, memory, whole }
         }),
     ];
-    let all = (
-        memory,
-        0..4_u64,
-        share,
-        0..3_u32,
+    let all = (memory, 0..4_u64, share, 0..3_u32, whole, any::<bool>(), kept);
+    all.prop_map(|(memory, runs, tenths, attempts, whole, yields, kept)| Outside {
+        memory: Bytes(memory * UNIT / 2),
+        runs: Bytes(memory * UNIT / 2 * runs / 3),
+        share: Milli(tenths * 100),
+        attempts: if tenths > 0 { attempts } else { 0 },
         whole,
-        any::<bool>(),
-        kept,
-    );
-    all.prop_map(
-        |(memory, runs, tenths, attempts, whole, yields, kept)| Outside {
-            memory: Bytes(memory * UNIT / 2),
-            runs: Bytes(memory * UNIT / 2 * runs / 3),
-            share: Milli(tenths * 100),
-            attempts: if tenths > 0 { attempts } else { 0 },
-            whole,
-            unseen: false,
-            yields,
-            kept: if yields { kept } else { KeptRoom::default() },
-        },
-    )
+        unseen: false,
+        yields,
+        kept: if yields { kept } else { KeptRoom::default() },
+    })
 }
 
 fn outcomes() -> impl Strategy<Value = Outcome> {
@@ -319,19 +309,10 @@ fn changes() -> impl Strategy<Value = Plan> {
 
 pub fn plans() -> impl Strategy<Value = Plan> {
     let after = prop_oneof![3 => Just(vec![]), 1 => vec(any::<Index>(), 1..4)];
-    let submit =
-        (submissions(), after, twists()).prop_map(|(submission, after, twist)| Plan::Submit {
-            submission,
-            after,
-            twist,
-        });
+    let submit = (submissions(), after, twists())
+        .prop_map(|(submission, after, twist)| Plan::Submit { submission, after, twist });
     let revise = (any::<Index>(), requests(), seconds(), probes()).prop_map(
-        |(task, request, expected, probe)| Plan::Revise {
-            task,
-            request,
-            expected,
-            probe,
-        },
+        |(task, request, expected, probe)| Plan::Revise { task, request, expected, probe },
     );
     let index = any::<Index>;
     prop_oneof![

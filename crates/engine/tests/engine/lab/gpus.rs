@@ -133,14 +133,7 @@ impl Lab {
     /// Another run tells what it holds of a GPU.
     pub(crate) fn other_run(&mut self, pid: u32, gpu: usize, held: &LeasedDevice) {
         let device = format!("GPU-{gpu}").into();
-        let devices = vec![LeasedDevice {
-            device,
-            ..held.clone()
-        }];
-        self.feed(Input::OtherRuns(vec![OtherRun {
-            pid,
-            devices,
-            ..OtherRun::default()
-        }]));
+        let devices = vec![LeasedDevice { device, ..held.clone() }];
+        self.feed(Input::OtherRuns(vec![OtherRun { pid, devices, ..OtherRun::default() }]));
     }
 }

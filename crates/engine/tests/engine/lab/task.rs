@@ -16,10 +16,7 @@ pub(crate) struct NewTask {
 
 /// A task with a command and nothing else.
 pub(crate) fn task(command: &str) -> NewTask {
-    NewTask {
-        spec: TaskSpec::new(Command::Line(command.as_bytes().to_vec())),
-        after: Vec::new(),
-    }
+    NewTask { spec: TaskSpec::new(Command::Line(command.as_bytes().to_vec())), after: Vec::new() }
 }
 
 impl NewTask {

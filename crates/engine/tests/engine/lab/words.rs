@@ -8,10 +8,7 @@ pub(crate) fn gib(amount: u64) -> Bytes {
 }
 
 pub(crate) fn in_gib(bytes: Bytes) -> f64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "only compared with small amounts"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "only compared with small amounts")]
     let mebibytes = (bytes.0 >> 20) as f64;
     mebibytes / 1024.0
 }
@@ -40,24 +37,14 @@ pub(super) fn start(start: &StartAttempt) -> String {
 pub(super) fn event(event: &EventKind) -> String {
     match event {
         EventKind::RunStarted { run, .. } => format!("run {run} started"),
-        EventKind::Known {
-            run,
-            tasks,
-            complete,
-        } => {
+        EventKind::Known { run, tasks, complete } => {
             let more = if *complete { "" } else { " so far" };
             format!("run {run} has {tasks}{more}")
         }
         EventKind::Started { task, attempt, .. } => format!("started {task}#{attempt}"),
         EventKind::Output { task, line, .. } => format!("output {task}: {line}"),
         EventKind::Metrics { task, values, .. } => format!("metrics of {task}: {values:?}"),
-        EventKind::Retrying {
-            task,
-            attempt,
-            note,
-            left,
-            ..
-        } => {
+        EventKind::Retrying { task, attempt, note, left, .. } => {
             let note = note.as_deref().unwrap_or_default();
             format!("retrying {task}#{attempt}, {left} left: {note}")
         }
@@ -72,11 +59,9 @@ pub(super) fn event(event: &EventKind) -> String {
             Some(task) => format!("warning of {task}: {message}"),
             None => format!("warning: {message}"),
         },
-        EventKind::Stopping {
-            run,
-            phase,
-            running,
-        } => format!("run {run} {phase:?} with {running}"),
+        EventKind::Stopping { run, phase, running } => {
+            format!("run {run} {phase:?} with {running}")
+        }
         EventKind::RunEnded(summary) => {
             format!("run {} ended with {}", summary.run, summary.exit.code())
         }

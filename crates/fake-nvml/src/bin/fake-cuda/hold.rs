@@ -16,17 +16,11 @@ pub fn hold(options: &CudaOptions, looks: &Looks<'_>) -> io::Result<()> {
         let mut fifo = fs_err::File::open(fifo)?;
         while fifo.read(&mut [0; 4096])? > 0 {}
     }
-    options
-        .hold_until_exists
-        .as_deref()
-        .map_or(Ok(()), until_exists)
+    options.hold_until_exists.as_deref().map_or(Ok(()), until_exists)
 }
 
 /// Work that takes time.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a program that takes a while is what is pretended"
-)]
+#[expect(clippy::disallowed_methods, reason = "a program that takes a while is what is pretended")]
 pub fn pause(time: Duration) {
     if !time.is_zero() {
         std::thread::sleep(time);

@@ -45,11 +45,7 @@ use options::CudaOptions;
 
 fn main() -> ExitCode {
     let options = CudaOptions::parse();
-    let result = if options.child {
-        in_child()
-    } else {
-        run(&options)
-    };
+    let result = if options.child { in_child() } else { run(&options) };
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -98,11 +94,7 @@ fn run(options: &CudaOptions) -> io::Result<u8> {
     for (ordinal, device) in devices.iter().enumerate() {
         println!("device {ordinal}: {}", device.uuid());
     }
-    let job = Arc::new(CudaJob {
-        state,
-        devices,
-        kind,
-    });
+    let job = Arc::new(CudaJob { state, devices, kind });
     if let Some(attached) = attached {
         let job = Arc::clone(&job);
         std::thread::spawn(move || {

@@ -74,11 +74,7 @@ impl Style {
 
 /// `2.00 GiB`, as PyTorch writes it.
 fn size(bytes: u64) -> String {
-    let (unit, name) = if bytes >= 1 << 30 {
-        (1 << 30, "GiB")
-    } else {
-        (1 << 20, "MiB")
-    };
+    let (unit, name) = if bytes >= 1 << 30 { (1 << 30, "GiB") } else { (1 << 20, "MiB") };
     let hundredths = u128::from(bytes) * 100 / unit;
     format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
 }

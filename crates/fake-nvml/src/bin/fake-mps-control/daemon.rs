@@ -35,16 +35,10 @@ pub fn run(pipes: &Path) -> io::Result<ExitCode> {
     let listener = UnixListener::bind(&socket)?;
     // A daemon is in no terminal's session; of the foreground one this fails.
     let _ = rustix::process::setsid();
-    fs_err::write(
-        pipes.join("nvidia-cuda-mps-control.pid"),
-        std::process::id().to_string(),
-    )?;
+    fs_err::write(pipes.join("nvidia-cuda-mps-control.pid"), std::process::id().to_string())?;
     println!("{}", front::READY);
 
-    let daemon = Arc::new(FakeDaemon {
-        pipes: pipes.to_owned(),
-        state: Mutex::default(),
-    });
+    let daemon = Arc::new(FakeDaemon { pipes: pipes.to_owned(), state: Mutex::default() });
     std::thread::spawn(move || {
         let _ = wait_until_gone(&socket, None);
         std::process::exit(0);

@@ -11,11 +11,7 @@
 //! and a server ends with its daemon. A server holds some memory of each of its
 //! devices itself, as a real one does, and dies when the state folder says so.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a program that is talked to"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that is talked to")]
 
 mod answer;
 mod daemon;

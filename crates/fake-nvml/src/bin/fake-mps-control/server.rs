@@ -45,10 +45,7 @@ pub fn run(pipes: &Path) -> io::Result<ExitCode> {
         let file = state.mps_file(unit.uuid());
         std::thread::spawn(move || die_when_told(&file));
     }
-    let server = Arc::new(FakeServer {
-        pipes: pipes.to_owned(),
-        clients: Mutex::default(),
-    });
+    let server = Arc::new(FakeServer { pipes: pipes.to_owned(), clients: Mutex::default() });
     for stream in listener.incoming() {
         let (stream, server) = (stream?, Arc::clone(&server));
         std::thread::spawn(move || server.serve(stream));

@@ -33,31 +33,20 @@ fn entries(folder: &Path) -> Vec<String> {
 fn every_other_byte_stays() {
     for (contents, rows, wanted) in [
         ("h\na\nb\nc\n", &["b"][..], "h\na\nc\n"),
-        (
-            "\u{feff}h\r\n\r\na \r\n,,\r\nb",
-            &["a "],
-            "\u{feff}h\r\n\r\n,,\r\nb",
-        ),
+        ("\u{feff}h\r\n\r\na \r\n,,\r\nb", &["a "], "\u{feff}h\r\n\r\n,,\r\nb"),
         ("h\na\nb", &["b"], "h\na\n"),
         ("h\n\"a\n\",1\nb\n", &["\"a\n\",1"], "h\nb\n"),
         ("h\na\nb\n", &["a", "b"], "h\n"),
         ("h\na\n", &[], "h\na\n"),
     ] {
         let (left, removed) = consumed(Header::Row(0), contents, rows);
-        assert_eq!(
-            (left.as_str(), removed),
-            (wanted, rows.len()),
-            "{contents:?}"
-        );
+        assert_eq!((left.as_str(), removed), (wanted, rows.len()), "{contents:?}");
     }
 }
 
 #[test]
 fn without_a_header_the_first_row_may_go() {
-    assert_eq!(
-        consumed(Header::None, "\u{feff}a\nb\n", &["a"]).0,
-        "\u{feff}b\n"
-    );
+    assert_eq!(consumed(Header::None, "\u{feff}a\nb\n", &["a"]).0, "\u{feff}b\n");
     assert_eq!(consumed(Header::Row(0), "a\nb\na\n", &["a"]).0, "a\nb\n");
 }
 

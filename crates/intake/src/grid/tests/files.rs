@@ -108,13 +108,7 @@ fn commands_get_what_is_written_and_folders_what_python_prints() {
         (GridLanguage::Yaml, ".inf", ".inf", "inf", r#""inf""#),
         (GridLanguage::Yaml, "'1e-3'", "1e-3", "1e-3", r#""1e-3""#),
         (GridLanguage::Yaml, "!!str 7", "7", "7", r#""7""#),
-        (
-            GridLanguage::Yaml,
-            "2020-01-01",
-            "2020-01-01",
-            "2020-01-01",
-            r#""2020-01-01""#,
-        ),
+        (GridLanguage::Yaml, "2020-01-01", "2020-01-01", "2020-01-01", r#""2020-01-01""#),
         (GridLanguage::Yaml, "12:30", "12:30", "12:30", r#""12:30""#),
         (
             GridLanguage::Yaml,
@@ -123,26 +117,14 @@ fn commands_get_what_is_written_and_folders_what_python_prints() {
             "1,'ab',0.001",
             r#"[1,"a b",0.001]"#,
         ),
-        (
-            GridLanguage::Yaml,
-            "{a: [1]}",
-            r#"'{"a":[1]}'"#,
-            "{'a':1}",
-            r#"{"a":[1]}"#,
-        ),
+        (GridLanguage::Yaml, "{a: [1]}", r#"'{"a":[1]}'"#, "{'a':1}", r#"{"a":[1]}"#),
         (GridLanguage::Yaml, "!!python/tuple [1]", "1", "(1,)", "[1]"),
         (GridLanguage::Toml, "1e-5", "1e-5", "1e-05", "0.00001"),
         (GridLanguage::Toml, "0xff", "0xff", "255", "255"),
         (GridLanguage::Toml, "true", "true", "True", "true"),
         (GridLanguage::Toml, "-inf", "-inf", "-inf", r#""-inf""#),
         (GridLanguage::Json, "1E3", "1E3", "1000.0", "1000.0"),
-        (
-            GridLanguage::Json,
-            r#""\ud83d\ude00\/""#,
-            "'😀/'",
-            "😀_#",
-            r#""😀/""#,
-        ),
+        (GridLanguage::Json, r#""\ud83d\ude00\/""#, "'😀/'", "😀_#", r#""😀/""#),
         (GridLanguage::Python, "True", "True", "True", "true"),
         (GridLanguage::Python, "1e-3", "1e-3", "0.001", "0.001"),
         (GridLanguage::Python, "10**30", "", "", ""),
@@ -154,13 +136,7 @@ fn commands_get_what_is_written_and_folders_what_python_prints() {
             "99999999999999999999",
             r#""99999999999999999999""#,
         ),
-        (
-            GridLanguage::Python,
-            "(1, (2,))",
-            "1 '[2]'",
-            "(1,(2,))",
-            "[1,[2]]",
-        ),
+        (GridLanguage::Python, "(1, (2,))", "1 '[2]'", "(1,(2,))", "[1,[2]]"),
     ] {
         let text = match language {
             GridLanguage::Yaml => format!("test_config:\n- v: [{written}]"),
@@ -194,23 +170,14 @@ fn parameters_stand_where_they_are_written_or_are_appended() {
         ))
     };
     for (written, wanted) in [
-        (
-            "command: run",
-            r"run --n 5 --name 'it'\''s $1' --list 1 '2 3'",
-        ),
-        (
-            "command: [run, -x]",
-            r"run -x --n 5 --name 'it'\''s $1' --list 1 '2 3'",
-        ),
+        ("command: run", r"run --n 5 --name 'it'\''s $1' --list 1 '2 3'"),
+        ("command: [run, -x]", r"run -x --n 5 --name 'it'\''s $1' --list 1 '2 3'"),
         ("command: 'run {n}{{}}'", "run 5{}"),
         (
             "command: 'run {name} \"{name}\" ''{name}'''",
             r#"run 'it'\''s $1' "it's \$1" 'it'\''s $1'"#,
         ),
-        (
-            "command: [run, 'a={list}', '{list}', '{name}']",
-            r"run 'a=1 2 3' 1 '2 3' 'it'\''s $1'",
-        ),
+        ("command: [run, 'a={list}', '{list}', '{name}']", r"run 'a=1 2 3' 1 '2 3' 'it'\''s $1'"),
         ("command: 'run {nothing}.'", "run null."),
     ] {
         assert_eq!(command(&grid(written)), wanted, "{written}");
@@ -256,31 +223,15 @@ fn mistakes_are_shown_with_their_line_and_what_to_do() {
     for (language, text, wanted) in [
         (Yaml, "test_confg: []", "did you mean `test_config`?"),
         (Yaml, "\nscheduler_config:\n  gpus: ['0']", "tests:3:3"),
-        (
-            Yaml,
-            "scheduler_config: {gpus: ['0']}",
-            "did you mean `gpu`?",
-        ),
+        (Yaml, "scheduler_config: {gpus: ['0']}", "did you mean `gpu`?"),
         (Yaml, "request: {retrys: 1}", "did you mean `retries`?"),
         (Yaml, "request: {vram: lots}", "`vram`:"),
         (Yaml, "scheduler_config: {gpu: []}", "`gpu` names no GPUs"),
         (Yaml, "scheduler_config: {gpu: 3}", "`gpu` must be a list"),
         (Yaml, "scheduler_config: {gpu: [1.5]}", "this is a number"),
-        (
-            Yaml,
-            "scheduler_config: {force_rerun: 1}",
-            "must be true or false",
-        ),
-        (
-            Yaml,
-            "test_config: {a: [1]}",
-            "`test_config` must be a list of dictionaries",
-        ),
-        (
-            Yaml,
-            "test_config: [{a: 1}]",
-            "`a` must be a list of the values to test",
-        ),
+        (Yaml, "scheduler_config: {force_rerun: 1}", "must be true or false"),
+        (Yaml, "test_config: {a: [1]}", "`test_config` must be a list of dictionaries"),
+        (Yaml, "test_config: [{a: 1}]", "`a` must be a list of the values to test"),
         (Yaml, "test_config: [{a: abc}]", "and this is text"),
         (Yaml, "test_config: [{a: []}]", "`a` has no values"),
         (Yaml, "a: 1\na: 2", "`a` is there twice"),
@@ -295,16 +246,8 @@ fn mistakes_are_shown_with_their_line_and_what_to_do() {
         (Yaml, "a: 1\n---\nb: 1", "second document"),
         (Yaml, "a: !foo 1", "the tag `!foo` is not understood"),
         (Yaml, "", "`the file` must be a dictionary"),
-        (
-            Yaml,
-            "command: 'run {lr}'\ntest_config: [{lrs: [1]}]",
-            "did you mean {lrs}?",
-        ),
-        (
-            Yaml,
-            "command: 'run {b}'\ntest_config: [{a: [1], b: [1]}, {a: [2]}]",
-            "in global_config",
-        ),
+        (Yaml, "command: 'run {lr}'\ntest_config: [{lrs: [1]}]", "did you mean {lrs}?"),
+        (Yaml, "command: 'run {b}'\ntest_config: [{a: [1], b: [1]}, {a: [2]}]", "in global_config"),
         (Yaml, "command: 'run {}'", "for literal braces"),
         (Yaml, "preload: [1]", "preload"),
         (
@@ -312,19 +255,11 @@ fn mistakes_are_shown_with_their_line_and_what_to_do() {
             "command: 'run \"$(basename \"{a}\")\"'\ntest_config: [{a: [1]}]",
             "{a} stands inside of $(…)",
         ),
-        (
-            Yaml,
-            "command: 'run `echo {a}`'\ntest_config: [{a: [1]}]",
-            "{a} stands inside of $(…)",
-        ),
+        (Yaml, "command: 'run `echo {a}`'\ntest_config: [{a: [1]}]", "{a} stands inside of $(…)"),
         (Toml, "a = ", "this is not TOML"),
         (Toml, "[scheduler_config]\ngpu = []", "tests:2:7"),
         (Json, "{\"a\": 1,\n}", "this is not JSON"),
-        (
-            Json,
-            "{\"test_config\": [],\n \"test_config\": []}",
-            "tests:2:2",
-        ),
+        (Json, "{\"test_config\": [],\n \"test_config\": []}", "tests:2:2"),
     ] {
         let message = refused(text, language);
         assert!(message.contains(wanted), "{text}\n{message}");
@@ -340,10 +275,7 @@ fn a_python_file_that_would_have_to_be_run_is_refused() {
         ("import os\nconfig = {}", "tests:1:1"),
         ("import os\nconfig = {}", "use the Python package"),
         ("config = {'a': range(3)}", "`range` is a name or a call"),
-        (
-            "config = {\n 'global_config': {'a': 1024 * 8}}",
-            "tests:2:30",
-        ),
+        ("config = {\n 'global_config': {'a': 1024 * 8}}", "tests:2:30"),
         ("config = {'a': [x for x in y]}", "`x` is a name"),
         ("config = {'a': f'{x}'}", "an f-string is an expression"),
         ("config = {'a': 'b'.upper()}", "this is an expression"),

@@ -18,10 +18,7 @@ fn names_follow_the_settings() {
         "scheduler_config: {config_string_value_maxlen: null, ignored_characters_for_folder_name: ['y,a']}\n\
          test_config: [{x: [y], a: [12345678901234567890123456789012345]}]",
     );
-    assert_eq!(
-        folders(&whole),
-        ["a-12345678901234567890123456789012345,x-y,"]
-    );
+    assert_eq!(folders(&whole), ["a-12345678901234567890123456789012345,x-y,"]);
     // A text of several characters may reach from one value into the next.
     let across = yaml(
         "scheduler_config: {ignored_characters_for_folder_name: ['1,b']}\ntest_config: [{a: [1], b: [2]}]",
@@ -41,19 +38,14 @@ fn names_that_would_be_equal_are_told_apart_whatever_the_order() {
         assert!(name.starts_with(&format!("v-{long},#")), "{name}");
     }
     assert_eq!(grid.report().shared, 2);
-    let turned = yaml(&format!(
-        "test_config: [{{v: [{long}B]}}, {{v: [{long}A]}}]"
-    ));
+    let turned = yaml(&format!("test_config: [{{v: [{long}B]}}, {{v: [{long}A]}}]"));
     assert_eq!(folders(&turned), [names[2].as_str(), &names[0]]);
     // The same text, and not the same value.
     let grid = yaml("test_config: [{v: ['1', 1]}]");
     assert_eq!((grid.report().shared, grid.report().repeated), (2, 0));
     assert_eq!(folders(&grid).iter().collect::<HashSet<_>>().len(), 2);
     // These names are part of what people have on their disks.
-    assert_eq!(
-        folders(&grid),
-        ["v-1,#74f9fe2e68da6462", "v-1,#07e20cf0cb6e031e"]
-    );
+    assert_eq!(folders(&grid), ["v-1,#74f9fe2e68da6462", "v-1,#07e20cf0cb6e031e"]);
 }
 
 #[test]
@@ -64,11 +56,7 @@ fn names_that_no_folder_can_have_are_made_so() {
          test_config: [{{v: [{long}, data/train.csv, plain]}}]"
     ));
     let names = folders(&grid);
-    assert!(
-        names[0].len() <= 255 && names[0].starts_with("v-ääää"),
-        "{}",
-        names[0]
-    );
+    assert!(names[0].len() <= 255 && names[0].starts_with("v-ääää"), "{}", names[0]);
     assert!(names[1].starts_with("v-data_train.csv,#"), "{}", names[1]);
     assert_eq!(names[2], "v-plain,");
     assert_eq!(grid.report().unusable, 2);
@@ -76,11 +64,7 @@ fn names_that_no_folder_can_have_are_made_so() {
         "scheduler_config: {test_config_string_indicator: '', test_config_string_separator: ''}\n\
          test_config: [{'.': ['', '.']}]",
     );
-    assert!(
-        folders(&dots).iter().all(|name| name.len() > 2),
-        "{:?}",
-        folders(&dots)
-    );
+    assert!(folders(&dots).iter().all(|name| name.len() > 2), "{:?}", folders(&dots));
 }
 
 #[test]

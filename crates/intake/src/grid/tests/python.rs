@@ -55,15 +55,11 @@ fn values_print_and_folders_are_called_as_python_does_it() {
         let ValueKind::Dict(members) = &read.kind else {
             panic!("{source}");
         };
-        let printed: BTreeMap<String, String> = members
-            .iter()
-            .map(|(key, value)| (python_str(key), python_str(value)))
-            .collect();
+        let printed: BTreeMap<String, String> =
+            members.iter().map(|(key, value)| (python_str(key), python_str(value))).collect();
         assert_eq!(printed, wanted, "{source}");
-        let block = members
-            .iter()
-            .map(|(key, value)| (python_str(key), vec![value.clone()]))
-            .collect();
+        let block =
+            members.iter().map(|(key, value)| (python_str(key), vec![value.clone()])).collect();
         let names = FolderNames::new(&SchedulerConfig::default(), &[block]);
         let made = names.original(&One(members.len()), 0);
         assert_eq!(made, name, "{source}");

@@ -23,22 +23,14 @@ pub fn lines(input: &[u8]) -> Vec<Result<(Vec<u8>, u64), u64>> {
         let mut current = Some((line, number));
         while let Some((line, number)) = current {
             let goes_on = is_continued(line);
-            let part = if goes_on {
-                &line[..line.len() - 1]
-            } else {
-                line
-            };
+            let part = if goes_on { &line[..line.len() - 1] } else { line };
             if part.contains(&0) {
                 nul = nul.or(Some(number));
             }
             text.extend_from_slice(part);
             // A command that has not begun yet begins on the next line.
             let begun = !without_blanks(&text).is_empty();
-            current = if goes_on && begun {
-                numbered.next()
-            } else {
-                None
-            };
+            current = if goes_on && begun { numbered.next() } else { None };
         }
         if let Some(number) = nul {
             found.push(Err(number));

@@ -13,10 +13,9 @@ fn order(len: u128, seed: u64) -> Vec<u128> {
 fn unevenness(counts: impl ExactSizeIterator<Item = u32>, cells: f64, total: f64) -> f64 {
     let expected = total / cells;
     let seen = f64::from(u32::try_from(counts.len()).unwrap());
-    let chi: f64 = counts
-        .map(|count| (f64::from(count) - expected).powi(2) / expected)
-        .sum::<f64>()
-        + (cells - seen) * expected;
+    let chi: f64 =
+        counts.map(|count| (f64::from(count) - expected).powi(2) / expected).sum::<f64>()
+            + (cells - seen) * expected;
     (chi - (cells - 1.0)) / (2.0 * (cells - 1.0)).sqrt()
 }
 

@@ -93,13 +93,9 @@ fn what_python_refuses_is_refused_at_its_column() {
 
 #[test]
 fn what_only_makes_sense_for_python_objects_is_refused() {
-    for (template, column) in [
-        ("{a:.3f}", 3),
-        ("{a:}", 3),
-        ("{a!r}", 3),
-        ("{a.b}", 3),
-        ("{a[0]}", 3),
-    ] {
+    for (template, column) in
+        [("{a:.3f}", 3), ("{a:}", 3), ("{a!r}", 3), ("{a.b}", 3), ("{a[0]}", 3)]
+    {
         let (at, problem, hint) = problem(template);
         assert_eq!(at, column, "{template}");
         assert!(

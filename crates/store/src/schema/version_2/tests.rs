@@ -40,53 +40,25 @@ fn each_column_becomes_a_member() {
     for (column, value, wanted) in [
         ("name", "'n'", with(|t| t.name = Some("n".to_owned()))),
         ("gpus", "0", with(|t| t.gpus = Some(GpuRequest::None))),
-        (
-            "gpus",
-            "333",
-            with(|t| t.gpus = Some(GpuRequest::Share(Milli(333)))),
-        ),
-        (
-            "gpus",
-            "2000",
-            with(|t| t.gpus = Some(GpuRequest::Whole(2))),
-        ),
+        ("gpus", "333", with(|t| t.gpus = Some(GpuRequest::Share(Milli(333))))),
+        ("gpus", "2000", with(|t| t.gpus = Some(GpuRequest::Whole(2)))),
         ("gpus", "-1", None),
         ("cores", "3", with(|t| t.cores = Some(3))),
         ("priority", "-4", with(|t| t.priority = Some(Priority(-4)))),
         ("retries", "0", with(|t| t.retries = Some(0))),
-        (
-            "time_limit",
-            "0",
-            with(|t| t.timeout = Some(TimeLimit::Never)),
-        ),
+        ("time_limit", "0", with(|t| t.timeout = Some(TimeLimit::Never))),
         (
             "time_limit",
             "1500",
             with(|t| t.timeout = Some(TimeLimit::After(Duration::from_millis(1500)))),
         ),
         ("vram", "-1", with(|t| t.vram = Some(VramRequest::Auto))),
-        (
-            "vram",
-            "9663676416",
-            with(|t| t.vram = Some(VramRequest::Bytes(Bytes(9 << 30)))),
-        ),
+        ("vram", "9663676416", with(|t| t.vram = Some(VramRequest::Bytes(Bytes(9 << 30))))),
         ("cpu", "1500", with(|t| t.cpu = Some(Milli(1500)))),
         ("ram", "1024", with(|t| t.ram = Some(Bytes(1024)))),
-        (
-            "model",
-            "'A100'",
-            with(|t| t.gpu_model = Some("A100".to_owned())),
-        ),
-        (
-            "signature",
-            "''",
-            with(|t| t.signature = Some(String::new())),
-        ),
-        (
-            "folder",
-            "x'2fff'",
-            with(|t| t.folder = Some(columns::path(vec![b'/', 0xff]))),
-        ),
+        ("model", "'A100'", with(|t| t.gpu_model = Some("A100".to_owned()))),
+        ("signature", "''", with(|t| t.signature = Some(String::new()))),
+        ("folder", "x'2fff'", with(|t| t.folder = Some(columns::path(vec![b'/', 0xff])))),
     ] {
         assert_eq!(converted(column, value), wanted, "{column} = {value}");
     }

@@ -22,19 +22,11 @@ fn end(message: &str) -> Record {
 }
 
 fn start(task: u32) -> Record {
-    Record::Started(StartedAttempt {
-        task: id(task),
-        attempt: 0,
-        at: Timestamp(1),
-        device: None,
-    })
+    Record::Started(StartedAttempt { task: id(task), attempt: 0, at: Timestamp(1), device: None })
 }
 
 fn skipped(task: u32) -> Record {
-    Record::TaskFinished {
-        task: id(task),
-        outcome: Outcome::Skipped,
-    }
+    Record::TaskFinished { task: id(task), outcome: Outcome::Skipped }
 }
 
 /// What whoever recovers a journal finds in it.
@@ -76,11 +68,7 @@ fn all_kinds_read_back_as_they_were_added() {
         end("no such file"),
         skipped(4),
         Record::InputComplete { run: RUN },
-        Record::RunEnded {
-            run: RUN,
-            at: Timestamp(9),
-            exit: 130,
-        },
+        Record::RunEnded { run: RUN, at: Timestamp(9), exit: 130 },
     ];
     let found = found_after(|journal| {
         journal.add(1, &Record::Tasks(Vec::new()));
@@ -94,11 +82,7 @@ fn all_kinds_read_back_as_they_were_added() {
 
 #[test]
 fn input_is_not_complete_where_tasks_are_lost() {
-    let ended = Record::RunEnded {
-        run: RUN,
-        at: Timestamp(9),
-        exit: 0,
-    };
+    let ended = Record::RunEnded { run: RUN, at: Timestamp(9), exit: 0 };
     let found = found_after(|journal| {
         journal.add(1, &Record::Tasks(Vec::new()));
         journal.add(2, &Record::InputComplete { run: RUN });

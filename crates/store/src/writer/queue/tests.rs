@@ -10,10 +10,7 @@ use super::*;
 use crate::{Home, new_run_uuid};
 
 fn skipped(run: RunId, number: u32) -> Record {
-    Record::TaskFinished {
-        task: TaskId::new(run, number),
-        outcome: Outcome::Skipped,
-    }
+    Record::TaskFinished { task: TaskId::new(run, number), outcome: Outcome::Skipped }
 }
 
 #[test]
@@ -21,11 +18,8 @@ fn a_crash_journal_has_what_is_sent_from_the_beginning_of_its_run() {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::open(dir.path().join("home")).unwrap();
     let queue = Arc::new(Queue::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
-    let writer = Writer {
-        queue: Arc::clone(&queue),
-        home: home.clone(),
-        thread: WriterThread::Over,
-    };
+    let writer =
+        Writer { queue: Arc::clone(&queue), home: home.clone(), thread: WriterThread::Over };
     let (run, other) = (RunId(3), RunId(4));
     let facts = Box::new(NewRun {
         uuid: new_run_uuid(Timestamp(0)),
@@ -34,25 +28,15 @@ fn a_crash_journal_has_what_is_sent_from_the_beginning_of_its_run() {
         argv: vec!["run".into()],
         host: "here".to_owned(),
         pid: 1,
-        spec: RunSpec {
-            batch: std::num::NonZeroU32::new(20),
-            ..RunSpec::default()
-        },
+        spec: RunSpec { batch: std::num::NonZeroU32::new(20), ..RunSpec::default() },
     });
     let read = || {
         let file = fs_err::read_dir(home.crash_journals_dir()).unwrap().next();
         let bytes = fs_err::read(file.unwrap().unwrap().path()).unwrap();
         crash_journal::read(run, &bytes).unwrap().unwrap()
     };
-    writer.send(Record::NewRun {
-        run,
-        facts: facts.clone(),
-    });
-    assert_eq!(
-        read().facts,
-        Some(facts),
-        "before anything of it could start"
-    );
+    writer.send(Record::NewRun { run, facts: facts.clone() });
+    assert_eq!(read().facts, Some(facts), "before anything of it could start");
     writer.send(skipped(run, 2));
     writer.send(skipped(other, 3));
     let mut batch = Batch::default();

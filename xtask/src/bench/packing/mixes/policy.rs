@@ -46,10 +46,7 @@ impl OwnPolicy {
             cpu: None,
             ram: None,
         };
-        let pool = Pool {
-            nodes: vec![node],
-            slots: None,
-        };
+        let pool = Pool { nodes: vec![node], slots: None };
         let state = SchedulerState::new(&pool, SchedulerSettings::default())?;
         Ok(Self { state, more })
     }
@@ -61,9 +58,7 @@ impl OwnPolicy {
             step(&mut self.state, event, now, &mut effects);
         }
         let started = effects.into_iter().filter_map(|effect| match effect {
-            Effect::Start {
-                task, placement, ..
-            } => {
+            Effect::Start { task, placement, .. } => {
                 let devices = placement.devices.iter().map(|on| on.device.0 as usize);
                 Some((task.number as usize - 1, devices.collect()))
             }
@@ -80,10 +75,7 @@ fn number(task: usize) -> u32 {
 impl SchedulingPolicy for OwnPolicy {
     fn arrive(&mut self, tasks: &[(usize, ArrivingTask)], now: u64) -> Vec<Start> {
         let submit = |&(task, arriving): &(usize, ArrivingTask)| {
-            let request = Request {
-                gpus: arriving.gpus,
-                ..Request::default()
-            };
+            let request = Request { gpus: arriving.gpus, ..Request::default() };
             SchedulerEvent::Submit(plain_submission(number(task), request))
         };
         // As in a run: what arrives together is in line together.

@@ -44,11 +44,8 @@ pub fn workloads(
 fn workload(mix: &[(u32, u32)], gpus: u32, load: Option<u32>, seed: u64) -> Vec<ArrivingTask> {
     let mut random = Rng::with_seed(seed);
     // What nobody could ever run is left out.
-    let mix: Vec<(u32, u32)> = mix
-        .iter()
-        .copied()
-        .filter(|&(size, _)| size <= gpus * 1000)
-        .collect();
+    let mix: Vec<(u32, u32)> =
+        mix.iter().copied().filter(|&(size, _)| size <= gpus * 1000).collect();
     let all: u32 = mix.iter().map(|&(_, many)| many).sum();
     let mean_size: u32 = mix.iter().map(|&(size, many)| size * many).sum::<u32>() / all.max(1);
     // The mean time between two arrivals.

@@ -40,11 +40,7 @@ pub fn plain_submission(number: u32, request: Request) -> Submission {
 impl TaskBehaviour {
     /// Succeeds after this time, and uses no memory.
     pub fn lasting(lasts: Duration) -> Self {
-        Self {
-            lasts,
-            memory: Vec::new(),
-            outcome: Outcome::Succeeded,
-        }
+        Self { lasts, memory: Vec::new(), outcome: Outcome::Succeeded }
     }
 
     /// Succeeds after this time. Its memory grows in `steps` equal steps, the first at
@@ -59,10 +55,7 @@ impl TaskBehaviour {
             after: grown * step / (steps - 1).max(1),
             memory: part(step),
         });
-        Self {
-            memory: memory.collect(),
-            ..Self::lasting(lasts)
-        }
+        Self { memory: memory.collect(), ..Self::lasting(lasts) }
     }
 }
 
@@ -74,11 +67,8 @@ mod tests {
     fn growth_ends_at_the_peak() {
         let second = Duration::from_secs(1);
         let behaviour = TaskBehaviour::growing(second * 10, Bytes(900), 3, second * 4);
-        let held: Vec<_> = behaviour
-            .memory
-            .iter()
-            .map(|step| (step.after.as_secs(), step.memory.0))
-            .collect();
+        let held: Vec<_> =
+            behaviour.memory.iter().map(|step| (step.after.as_secs(), step.memory.0)).collect();
         assert_eq!(held, [(0, 300), (2, 600), (4, 900)]);
     }
 
@@ -89,10 +79,7 @@ mod tests {
             let behaviour = TaskBehaviour::growing(second, Bytes(900), steps, second);
             assert_eq!(
                 behaviour.memory,
-                [MemoryStep {
-                    after: Duration::ZERO,
-                    memory: Bytes(900)
-                }]
+                [MemoryStep { after: Duration::ZERO, memory: Bytes(900) }]
             );
         }
     }

@@ -57,13 +57,7 @@ fn attempts(history: &History) -> Vec<(u32, u32, u64, u64, u64)> {
     let ran = history.attempts.iter();
     ran.map(|ran| {
         let promised = ran.placement.devices.first().map_or(0, |on| on.memory.0);
-        (
-            ran.task.number,
-            ran.attempt,
-            ran.start.as_secs(),
-            ran.end.as_secs(),
-            promised / GB,
-        )
+        (ran.task.number, ran.attempt, ran.start.as_secs(), ran.end.as_secs(), promised / GB)
     })
     .collect()
 }
@@ -75,10 +69,7 @@ fn what_fits_runs_side_by_side_and_the_rest_follows() {
         sim.submit(seconds(0), task(number, 12, 10, 11));
     }
     let history = sim.run();
-    assert_eq!(
-        attempts(&history),
-        [(1, 1, 0, 10, 12), (2, 1, 0, 10, 12), (3, 1, 10, 20, 12)]
-    );
+    assert_eq!(attempts(&history), [(1, 1, 0, 10, 12), (2, 1, 0, 10, 12), (3, 1, 10, 20, 12)]);
     assert_eq!(history.makespan(), seconds(20));
     assert_eq!(history.attempts[0].peak, Bytes(11 * GB));
 }
@@ -93,14 +84,8 @@ fn who_outgrows_his_promise_and_the_gpu_climbs_the_ladder() {
     sim.submit(seconds(0), task(2, 8, 100, 16));
     let history = sim.run();
     let peak = Bytes(8 * GB);
-    assert_eq!(
-        history.attempts[1].outcome,
-        Some((OUT_OF_MEMORY, EndCause::OutOfMemory { peak }))
-    );
-    assert_eq!(
-        attempts(&history),
-        [(1, 1, 0, 100, 16), (2, 1, 0, 33, 8), (2, 2, 100, 200, 12)]
-    );
+    assert_eq!(history.attempts[1].outcome, Some((OUT_OF_MEMORY, EndCause::OutOfMemory { peak })));
+    assert_eq!(attempts(&history), [(1, 1, 0, 100, 16), (2, 1, 0, 33, 8), (2, 2, 100, 200, 12)]);
     assert_eq!(history.finished[&id(2)], Outcome::Succeeded);
 }
 
@@ -115,10 +100,7 @@ fn victim_of_a_neighbour_is_collateral() {
     sim.submit(seconds(0), greedy);
     sim.submit(seconds(0), victim);
     let history = sim.run();
-    assert_eq!(
-        history.attempts[1].outcome,
-        Some((OUT_OF_MEMORY, EndCause::Collateral))
-    );
+    assert_eq!(history.attempts[1].outcome, Some((OUT_OF_MEMORY, EndCause::Collateral)));
     assert_eq!(history.finished[&id(2)], Outcome::Succeeded);
     let retried = &history.attempts[2];
     assert_eq!((retried.task, retried.start), (id(2), seconds(100)));
@@ -140,10 +122,7 @@ fn strangers_make_tasks_wait_and_are_really_there() {
     let mut sim = simulation(&[24]);
     let stranger = |memory: u64| SchedulerEvent::Outside {
         device: DeviceId(0),
-        held: Outside {
-            memory: Bytes(memory * GB),
-            ..Outside::default()
-        },
+        held: Outside { memory: Bytes(memory * GB), ..Outside::default() },
     };
     sim.schedule(seconds(0), stranger(20));
     sim.submit(seconds(1), task(1, 8, 10, 8));
@@ -153,16 +132,10 @@ fn strangers_make_tasks_wait_and_are_really_there() {
     sim.schedule(seconds(50), stranger(0));
     let history = sim.run();
     assert_eq!(
-        attempts(&history)
-            .iter()
-            .map(|ran| (ran.2, ran.3))
-            .collect::<Vec<_>>(),
+        attempts(&history).iter().map(|ran| (ran.2, ran.3)).collect::<Vec<_>>(),
         [(5, 8), (50, 60)]
     );
-    assert_eq!(
-        history.attempts[0].outcome,
-        Some((OUT_OF_MEMORY, EndCause::Collateral))
-    );
+    assert_eq!(history.attempts[0].outcome, Some((OUT_OF_MEMORY, EndCause::Collateral)));
 }
 
 #[test]
