@@ -56,7 +56,6 @@ fn task_schema() -> Value {
     schema
 }
 
-/// What an event is.
 fn event_schema() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     schema_of::<Event>(settings, "Packhorse event")

@@ -19,7 +19,6 @@ pub struct Pool {
 pub struct NodeSpec {
     /// Its id: any number, once in the pool.
     pub id: NodeId,
-    /// Its devices.
     pub devices: Vec<DeviceSpec>,
     /// The cores that may be given to one attempt alone.
     pub cores: Vec<CoreSpec>,
@@ -112,20 +111,10 @@ pub enum PoolError {
     UnknownNode(NodeId),
     /// A model's number is too large.
     #[error("device {} is of model {model}, and a pool has no more than 64 models", .device.0)]
-    TooManyModels {
-        /// The device.
-        device: DeviceId,
-        /// Its model.
-        model: u8,
-    },
+    TooManyModels { device: DeviceId, model: u8 },
     /// A node names a core twice.
     #[error("core {core} is twice among the cores of node {}", .node.0)]
-    DuplicateCore {
-        /// The node.
-        node: NodeId,
-        /// The core.
-        core: CoreId,
-    },
+    DuplicateCore { node: NodeId, core: CoreId },
 }
 
 /// The first value that occurs twice.

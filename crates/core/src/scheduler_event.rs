@@ -41,9 +41,7 @@ pub enum SchedulerEvent {
     /// An attempt is over and nothing of it is left running. Ignored if that
     /// attempt does not run.
     Ended {
-        /// The task.
         task: TaskId,
-        /// Which attempt of it.
         attempt: u32,
         /// How it came out.
         outcome: Outcome,
@@ -54,11 +52,8 @@ pub enum SchedulerEvent {
     /// device; the last report counts. Ignored if that attempt does not run
     /// there.
     Observed {
-        /// The task.
         task: TaskId,
-        /// Which attempt of it.
         attempt: u32,
-        /// The device.
         device: DeviceId,
         /// How much of its memory.
         memory: Bytes,
@@ -67,16 +62,13 @@ pub enum SchedulerEvent {
     /// but no more than there is for it. Ignored if that attempt does not run, or did
     /// not ask for [`MemoryRequest::AtLeast`](packhorse_model::MemoryRequest::AtLeast).
     Promised {
-        /// The task.
         task: TaskId,
-        /// Which attempt of it.
         attempt: u32,
         /// How much of each of its devices.
         memory: Bytes,
     },
     /// What others hold on a device; the last report counts.
     Outside {
-        /// The device.
         device: DeviceId,
         /// What they hold there.
         held: Outside,
@@ -89,7 +81,6 @@ pub enum SchedulerEvent {
     /// unless that is a probe: then it holds from the probe's end. Ignored as
     /// well if the pool could never satisfy the new request.
     Revise {
-        /// The task.
         task: TaskId,
         /// What it needs.
         request: Request,
@@ -130,7 +121,6 @@ pub enum SchedulerEvent {
     AddDevice {
         /// The machine.
         node: NodeId,
-        /// The device.
         device: DeviceSpec,
     },
     /// Use a device no more; the same as with a machine.
@@ -156,7 +146,6 @@ pub enum EndCause {
 /// What other users' processes and other runs hold on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outside {
-    /// Memory.
     pub memory: Bytes,
     /// How much of that other runs hold or were promised.
     pub runs: Bytes,
@@ -179,7 +168,6 @@ pub struct Outside {
 /// What has to be left of a device to somebody who comes later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeptRoom {
-    /// The share.
     pub share: Milli,
     /// The memory. Nothing if that is not counted.
     pub memory: Bytes,
@@ -246,7 +234,6 @@ pub enum Effect {
     /// A submitted task was not taken: nothing more will be heard of it. If its
     /// id was known already, nothing changes for the task that has it.
     Refused {
-        /// The task.
         task: TaskId,
         /// Why not.
         reason: RefusalReason,
@@ -255,7 +242,6 @@ pub enum Effect {
     NotAdded(PoolError),
     /// Start an attempt, and report its end with [`SchedulerEvent::Ended`].
     Start {
-        /// The task.
         task: TaskId,
         /// Which attempt it is, from 1; 0 is a probe.
         attempt: u32,
@@ -266,15 +252,9 @@ pub enum Effect {
     },
     /// End a running attempt. What it holds is free only when its end is
     /// reported.
-    Stop {
-        /// The task.
-        task: TaskId,
-        /// Which attempt of it.
-        attempt: u32,
-    },
+    Stop { task: TaskId, attempt: u32 },
     /// An attempt is over, but not the task: it is back in its place in line.
     Retrying {
-        /// The task.
         task: TaskId,
         /// The attempt that will come; 0 is a probe.
         next_attempt: u32,
@@ -287,7 +267,6 @@ pub enum Effect {
     },
     /// A task is over. Reported exactly once for each that was not refused.
     Finished {
-        /// The task.
         task: TaskId,
         /// How many attempts there were, probes not counted.
         attempts: u32,

@@ -79,7 +79,6 @@ pub struct SchedulerCounts {
 /// A task that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedTask {
-    /// The task.
     pub task: TaskId,
     /// Who it belongs to.
     pub owner: OwnerId,
@@ -109,7 +108,6 @@ pub struct WantedDevices {
 /// What is given out of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLoad {
-    /// The device.
     pub device: DeviceId,
     /// How much of it is given out.
     pub used: Milli,

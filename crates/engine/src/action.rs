@@ -14,11 +14,9 @@ pub enum Action {
     Tell(Event),
     /// Write it down. Records are numbered from 1 in this order.
     Record(Record),
-    /// Start an attempt.
     Start(Box<StartAttempt>),
     /// End the running attempt of a task.
     Stop {
-        /// The task.
         task: TaskId,
         /// How.
         mode: StopMode,
@@ -31,7 +29,6 @@ pub enum Action {
     Sample,
     /// Read plain tasks back from the store.
     Fetch {
-        /// The run.
         run: RunId,
         /// Those with numbers above this.
         after: u32,
@@ -40,7 +37,6 @@ pub enum Action {
     },
     /// Look up what is in files that a task's command names.
     LookUpFiles {
-        /// The task.
         task: TaskId,
         /// The files, which may not be there.
         files: Vec<PathBuf>,
@@ -59,13 +55,11 @@ pub enum Action {
     Reply {
         /// Whom.
         to: u64,
-        /// What.
         text: String,
     },
     /// Nothing of a run is alive, and nothing more of it will start: keep what is left of
     /// its input, then answer with [`Input::Close`](crate::Input::Close).
     RunIdle {
-        /// The run.
         run: RunId,
         /// Whether what is left of its input is to be kept: it was stopped, but not in a
         /// hurry.
@@ -78,10 +72,8 @@ pub enum Action {
     RunOver(Box<RunSummary>),
 }
 
-/// An attempt to be started.
 #[derive(Clone, Debug)]
 pub struct StartAttempt {
-    /// The task.
     pub task: TaskId,
     /// Which attempt, from 1; 0 is a probe.
     pub attempt: u32,
@@ -120,9 +112,7 @@ pub struct MpsShare {
 /// Whose log is to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogTail {
-    /// The task.
     pub task: TaskId,
-    /// Which attempt of it.
     pub attempt: u32,
     /// Where the log is.
     pub path: PathBuf,
@@ -137,7 +127,6 @@ pub enum MpsAction {
     Check(DeviceId),
     /// Take the clients of an attempt off their device before it is ended.
     Release {
-        /// The task.
         task: TaskId,
         /// Its first process.
         leader: u32,

@@ -28,7 +28,6 @@ pub enum Input {
     },
     /// Something in the input was no task.
     Rejected {
-        /// The run.
         run: RunId,
         /// How many tasks were lost by it.
         tasks: u64,
@@ -39,18 +38,11 @@ pub enum Input {
     InputEnded(RunId),
     /// The answer to [`Action::Fetch`](crate::Action::Fetch): plain tasks in the order of
     /// their numbers. None at all means that they are gone.
-    Fetched {
-        /// The run.
-        run: RunId,
-        /// The tasks.
-        tasks: Vec<StoredTask>,
-    },
+    Fetched { run: RunId, tasks: Vec<StoredTask> },
     /// Tasks that an earlier session left, in the order of their numbers. `more` as with
     /// [`Input::Tasks`].
     Resumed {
-        /// The run.
         run: RunId,
-        /// The tasks.
         tasks: Vec<StoredTask>,
         /// Whether more follow.
         more: bool,
@@ -68,16 +60,13 @@ pub enum Input {
     Files(Vec<(TaskId, Vec<Option<u64>>)>),
     /// The answer to [`Action::LookUpOutcome`](crate::Action::LookUpOutcome).
     Outcome {
-        /// The task.
         task: TaskId,
         /// How it came out, if it is settled.
         outcome: Option<Outcome>,
     },
     /// The answer to [`Action::ReadLog`](crate::Action::ReadLog).
     Log {
-        /// The task.
         task: TaskId,
-        /// Which attempt of it.
         attempt: u32,
         /// The end of what it wrote, if it wrote anything.
         tail: Option<Vec<u8>>,
@@ -102,14 +91,12 @@ pub enum Input {
     /// An earlier run found a device broken, and nobody has put it back. Said before there
     /// are tasks.
     LeaveOut {
-        /// Which one.
         device: DeviceId,
         /// What is wrong with it.
         reason: String,
     },
     /// A device has reported an error that means it is broken.
     DeviceFailed {
-        /// Which one.
         device: DeviceId,
         /// What is wrong.
         reason: String,
@@ -127,7 +114,6 @@ pub enum Input {
     Mps(MpsInput),
     /// A person or a service manager wants a run to stop.
     Stop {
-        /// The run.
         run: RunId,
         /// How.
         signal: StopSignal,
@@ -135,7 +121,6 @@ pub enum Input {
     /// Somebody asks why a task is where it is; answered by
     /// [`Action::Reply`](crate::Action::Reply).
     AskWhy {
-        /// The task.
         task: TaskId,
         /// Whom to answer.
         reply_to: u64,
@@ -147,7 +132,6 @@ pub enum Input {
     Warning {
         /// The task it is about, if it is about one.
         task: Option<TaskId>,
-        /// What it is.
         message: String,
     },
     /// The journal takes long to write the last results: what was to be told when they
@@ -156,7 +140,6 @@ pub enum Input {
     /// What was left of the input of a run that is over has been kept, and it can be
     /// closed: the answer to [`Action::RunIdle`](crate::Action::RunIdle).
     Close {
-        /// The run.
         run: RunId,
         /// Tasks that are still to come, as far as anybody knows.
         unread: u64,
@@ -164,7 +147,6 @@ pub enum Input {
     /// The last record of a run is written, or will not be: the answer to
     /// [`Action::Closed`](crate::Action::Closed).
     Stored {
-        /// The run.
         run: RunId,
         /// What could not be written, in words.
         lost: Option<String>,
@@ -176,7 +158,6 @@ pub enum Input {
 /// A run that begins, or goes on.
 #[derive(Clone, Debug)]
 pub struct NewRunInput {
-    /// Which one.
     pub run: RunId,
     /// A task without a command: what holds for every task that says nothing else.
     pub defaults: Arc<TaskSpec>,
@@ -281,7 +262,6 @@ pub enum MpsInput {
     Ready(DeviceId),
     /// No daemon can be had for a device: it is shared without.
     Unavailable {
-        /// The device.
         device: DeviceId,
         /// Why not.
         reason: String,

@@ -27,7 +27,6 @@ pub(crate) struct MetricBook {
     record_at: Option<Duration>,
 }
 
-/// The metrics of a task.
 #[derive(Debug, Default)]
 struct TaskMetrics {
     /// Which attempt printed them.

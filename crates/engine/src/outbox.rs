@@ -48,7 +48,6 @@ pub(crate) struct Needed {
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseLevel {
-    /// What is safe.
     Safe,
     /// What no crash could lose.
     Recoverable,

@@ -33,7 +33,6 @@ pub(crate) struct Run {
     pub(crate) tasks_recorded: u64,
     /// How many of them earlier sessions settled.
     pub(crate) settled: u32,
-    /// What was told of that.
     told: Option<(u64, bool)>,
     /// Whether no more tasks arrive, and that is written down.
     input_over: bool,

@@ -12,7 +12,6 @@ use packhorse_model::{
 use crate::engine::DeviceInfo;
 use crate::memory::{VramNeed, VramUse, models_named};
 
-/// A task.
 pub(crate) struct Task {
     pub(crate) command: Arc<Command>,
     /// What it asks for, laid over what the run says. Its `command` means nothing.

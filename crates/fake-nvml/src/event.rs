@@ -40,7 +40,6 @@ impl FakeState {
         Ok(last)
     }
 
-    /// The event with this number.
     pub(crate) fn event(&self, number: u64) -> io::Result<FakeEvent> {
         read(&self.event_folder().join(format!("{number}.json")))
     }

@@ -55,7 +55,6 @@ pub struct MpsConnection {
 /// How a program lost its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detached {
-    /// The server died.
     ServerDied,
     /// The server was told to terminate the program.
     Terminated,

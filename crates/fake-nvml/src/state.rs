@@ -90,7 +90,6 @@ impl FakeState {
         self
     }
 
-    /// The driver.
     pub fn read_driver(&self) -> io::Result<FakeDriver> {
         let driver = if_there(read(&self.root.join("driver.json")))?;
         Ok(driver.unwrap_or_default())

@@ -55,7 +55,6 @@ pub struct Device {
     pub minor: Option<u32>,
     /// The cores near it, in ascending order. Empty: not known.
     pub near_cores: Vec<CoreId>,
-    /// Its memory.
     pub memory: Option<DeviceMemory>,
     /// How busy it is.
     #[serde(rename = "utilisation_percent")]
@@ -117,9 +116,7 @@ pub struct MigInstance {
     pub uuid: String,
     /// Such as `1g.5gb`.
     pub profile: Option<String>,
-    /// Its memory.
     pub memory: Option<DeviceMemory>,
-    /// The processes on it.
     pub processes: Option<Vec<GpuProcess>>,
 }
 

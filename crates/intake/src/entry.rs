@@ -5,6 +5,5 @@ use packhorse_model::TaskSpec;
 pub struct Entry {
     /// The line it begins on, counted from 1.
     pub line: u64,
-    /// The task.
     pub spec: TaskSpec,
 }

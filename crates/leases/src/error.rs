@@ -13,10 +13,7 @@ pub enum LeaseError {
         "`{}` is not a folder or is a symbolic link; leases can only be kept in a folder\n\
          hint: remove it, or set PACKHORSE_LEASES to another folder", path.display()
     )]
-    NotAFolder {
-        /// The path.
-        path: PathBuf,
-    },
+    NotAFolder { path: PathBuf },
     /// Anybody could remove any lease.
     #[error(
         "other users may write to the folder `{}` and its sticky bit is not set: they could \

@@ -60,7 +60,6 @@ pub struct LeasesGuard<'a> {
 /// Whose turn it is to decide.
 #[derive(Debug)]
 pub enum FolderTurn<'a> {
-    /// Ours.
     Ours(LeasesGuard<'a>),
     /// Somebody else's. It has to be asked for again when the [bell](Leases::bell) rings, and
     /// at this time if it has not.

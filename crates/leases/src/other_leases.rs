@@ -83,7 +83,6 @@ struct KnownLease {
     moves_until: Option<Instant>,
 }
 
-/// What has changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeaseChanges {
     /// Others' leases have changed.

@@ -44,7 +44,6 @@ impl From<OsString> for ByteString {
 #[serde(untagged, expecting = "expected text, or an object such as {\"bytes\": \"caf\\\\xe9\"}")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub(crate) enum WrittenBytes<'a> {
-    /// Text.
     Text(Cow<'a, str>),
     /// Bytes that are not UTF-8.
     Escaped {

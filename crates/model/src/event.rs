@@ -18,7 +18,6 @@ use crate::{Bytes, Command, Exit, MetricSummary, Outcome, RunId, TaskId, Timesta
 pub struct Event {
     /// When it happened.
     pub time: Timestamp,
-    /// What it was.
     #[serde(flatten)]
     pub kind: EventKind,
 }
@@ -30,7 +29,6 @@ pub struct Event {
 pub enum EventKind {
     /// A run has started, or has been resumed.
     RunStarted {
-        /// The run.
         run: RunId,
         /// Its GPUs, as they were named on the command line or by the driver.
         gpus: Vec<String>,
@@ -44,7 +42,6 @@ pub enum EventKind {
     },
     /// More of the input has been read.
     Known {
-        /// The run.
         run: RunId,
         /// How many tasks are known so far, without those that had ended before the
         /// run was resumed.
@@ -54,7 +51,6 @@ pub enum EventKind {
     },
     /// An attempt has started.
     Started {
-        /// The task.
         task: TaskId,
         /// Which attempt, counted from 1; 0 is a probe.
         attempt: u32,
@@ -68,7 +64,6 @@ pub enum EventKind {
     },
     /// A task has written a line. Only with `--output lines`.
     Output {
-        /// The task.
         task: TaskId,
         /// Which of its two streams it wrote to.
         stream: Stream,
@@ -78,7 +73,6 @@ pub enum EventKind {
     },
     /// A task has printed a line of metrics.
     Metrics {
-        /// The task.
         task: TaskId,
         /// Which attempt, counted from 1; 0 is a probe.
         attempt: u32,
@@ -91,7 +85,6 @@ pub enum EventKind {
     },
     /// An attempt has ended, and another one follows.
     Retrying {
-        /// The task.
         task: TaskId,
         /// The attempt that has ended; 0 is a probe.
         attempt: u32,
@@ -117,7 +110,6 @@ pub enum EventKind {
     },
     /// A signal has asked the run to stop.
     Stopping {
-        /// The run.
         run: RunId,
         /// What happens to running tasks.
         phase: Phase,
@@ -132,7 +124,6 @@ pub enum EventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measurement {
-    /// The task.
     pub task: TaskId,
     /// Which attempt, counted from 1; 0 is a probe.
     pub attempt: u32,
@@ -170,7 +161,6 @@ pub struct Utilisation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskResult {
-    /// The task.
     pub task: TaskId,
     /// How many attempts it has had.
     pub attempts: u32,
@@ -178,7 +168,6 @@ pub struct TaskResult {
     #[serde(flatten)]
     #[cfg_attr(feature = "schema", schemars(with = "crate::outcome::OutcomeParts"))]
     pub outcome: Outcome,
-    /// Its command.
     pub command: Arc<Command>,
     /// Why it could not be started, or what else there is to say.
     pub message: Option<String>,
@@ -200,7 +189,6 @@ pub struct TaskResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunSummary {
-    /// The run.
     pub run: RunId,
     /// How many tasks succeeded, those of earlier sessions included.
     pub succeeded: u64,

@@ -16,7 +16,6 @@ pub struct Marker {
     /// The version of Packhorse that wrote it.
     #[serde(deserialize_with = "or_default")]
     pub packhorse: String,
-    /// The task.
     pub task: Option<TaskId>,
     /// How it came out, in one word: those of events, or `running`. A later version may
     /// know more of them.
@@ -32,7 +31,6 @@ pub struct Marker {
     /// Its parameters.
     #[serde(deserialize_with = "or_default")]
     pub params: BTreeMap<String, Value>,
-    /// Its command.
     #[serde(deserialize_with = "or_default")]
     pub command: Command,
     /// When the last attempt started.

@@ -29,10 +29,7 @@ pub enum MetricLineError {
     NotAnObject,
     /// A value is something else than a number.
     #[error("`{name}` is not a finite number")]
-    NotANumber {
-        /// Its name.
-        name: String,
-    },
+    NotANumber { name: String },
     /// A name is empty, or goes on for too long.
     #[error("names have 1 to {} bytes", MetricLine::LONGEST_NAME)]
     WrongName,

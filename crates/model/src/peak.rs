@@ -32,7 +32,6 @@ pub enum PeakOrigin {
     /// The same, of an attempt that was not seen to its end: how much it would have taken
     /// is not known.
     Growing,
-    /// A probe.
     Probe,
     /// An attempt ran out of memory: it would have taken more.
     OutOfMemory,

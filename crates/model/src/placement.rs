@@ -14,7 +14,6 @@ pub struct Placement {
 /// A device, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Which one.
     pub device: DeviceId,
     /// How much of it, in thousandths.
     pub share: Milli,

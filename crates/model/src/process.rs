@@ -8,17 +8,11 @@ use crate::{MetricLine, Outcome, Stream, TaskId};
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProcessEvent {
     /// An attempt runs.
-    Started {
-        /// The task.
-        task: TaskId,
-        /// Which of its attempts.
-        attempt: u32,
-    },
+    Started { task: TaskId, attempt: u32 },
     /// An attempt is over, and nothing of it is left.
     Ended(AttemptEnd),
     /// An attempt wrote something (with [`OutputMode::Lines`]).
     Output {
-        /// The task.
         task: TaskId,
         /// Where it wrote.
         stream: Stream,
@@ -27,9 +21,7 @@ pub enum ProcessEvent {
     },
     /// An attempt printed metrics.
     Metrics {
-        /// The task.
         task: TaskId,
-        /// Which of its attempts.
         attempt: u32,
         /// The lines, in their order.
         lines: Vec<MetricLine>,
@@ -37,14 +29,12 @@ pub enum ProcessEvent {
     /// An attempt printed a line that looks like metrics and is not right. Told of the
     /// first such line of each attempt.
     WrongMetrics {
-        /// The task.
         task: TaskId,
         /// What is wrong with it, for people.
         message: String,
     },
     /// Something that concerns one attempt went wrong without ending it.
     Trouble {
-        /// The task.
         task: TaskId,
         /// What it is, for people.
         message: String,
@@ -52,19 +42,15 @@ pub enum ProcessEvent {
     /// An attempt is about to be ended, because it was stopped or its time limit is over,
     /// and the first signal waits for permission.
     Ending {
-        /// The task.
         task: TaskId,
         /// The id of its first process.
         leader: u32,
     },
 }
 
-/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptEnd {
-    /// The task.
     pub task: TaskId,
-    /// Which of its attempts.
     pub attempt: u32,
     /// How it came out.
     pub outcome: Outcome,

@@ -21,7 +21,6 @@ use crate::{
 pub enum Record {
     /// A run begins. Comes before everything else of a new run.
     NewRun {
-        /// Which one.
         run: RunId,
         /// The facts it begins with.
         facts: Box<NewRun>,
@@ -30,7 +29,6 @@ pub enum Record {
     /// of its tasks are to be tried again. Attempts whose end the earlier
     /// process never saw become interrupted ones.
     RunResumed {
-        /// Which one.
         run: RunId,
         /// The process that works on it now.
         pid: u32,
@@ -39,26 +37,21 @@ pub enum Record {
     },
     /// Tasks have arrived.
     Tasks(Vec<NewTask>),
-    /// An attempt has started.
     Started(StartedAttempt),
     /// What an attempt has printed as metrics so far. Replaces what was recorded of the
     /// same attempt before.
     Metrics(Box<AttemptMetrics>),
-    /// An attempt has ended.
     AttemptEnded(EndedAttempt),
     /// A task is settled without an attempt of its own: skipped, or interrupted
     /// while it waited.
     TaskFinished {
-        /// The task.
         task: TaskId,
         /// How it came out.
         outcome: Outcome,
     },
     /// Tasks that had an outcome wait again.
     Reopened {
-        /// Their run.
         run: RunId,
-        /// Their numbers in it.
         tasks: Box<[u32]>,
     },
     /// An attempt has taught something about commands with its signature.
@@ -76,12 +69,10 @@ pub enum Record {
     },
     /// All input of a run has been read: no more tasks will come.
     InputComplete {
-        /// Which run.
         run: RunId,
     },
     /// A run is over. The last record about it, until it is resumed.
     RunEnded {
-        /// Which one.
         run: RunId,
         /// When.
         at: Timestamp,
@@ -90,10 +81,8 @@ pub enum Record {
     },
 }
 
-/// The start of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartedAttempt {
-    /// The task.
     pub task: TaskId,
     /// Which attempt of it, counted from 1; 0 is a probe.
     pub attempt: u32,
@@ -106,7 +95,6 @@ pub struct StartedAttempt {
 /// What an attempt has printed as metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptMetrics {
-    /// The task.
     pub task: TaskId,
     /// Which attempt of it, counted from 1; 0 is a probe.
     pub attempt: u32,
@@ -114,12 +102,9 @@ pub struct AttemptMetrics {
     pub metrics: BTreeMap<String, MetricSummary>,
 }
 
-/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedAttempt {
-    /// The task.
     pub task: TaskId,
-    /// Which attempt of it.
     pub attempt: u32,
     /// When.
     pub at: Timestamp,
@@ -139,7 +124,6 @@ pub struct EndedAttempt {
 /// What an attempt taught about commands with its signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewPeak {
-    /// The task.
     pub task: TaskId,
     /// Which attempt of it; 0 is a probe.
     pub attempt: u32,
@@ -154,7 +138,6 @@ pub struct NewPeak {
 /// A task as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTask {
-    /// Which one it is.
     pub id: TaskId,
     /// What it executes, and what it asks for.
     pub spec: TaskSpec,
@@ -189,7 +172,6 @@ pub struct NewRun {
 /// A task to be recorded, in the form in which it takes little room in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTask {
-    /// Which one it is.
     pub id: TaskId,
     /// What it executes.
     pub command: Command,

@@ -201,7 +201,6 @@ pub enum SourceSpec {
 pub struct GridSpec {
     /// What the file is written in.
     pub language: GridLanguage,
-    /// What was in it.
     pub text: String,
     /// The command that was given beside it.
     pub command: Option<Command>,
@@ -213,11 +212,8 @@ pub struct GridSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GridLanguage {
-    /// YAML.
     Yaml,
-    /// TOML.
     Toml,
-    /// JSON.
     Json,
     /// A Python file that assigns a literal to `config`.
     Python,
@@ -258,7 +254,6 @@ pub struct SavedFile {
     /// Where it was.
     #[serde(with = "byte_string::path")]
     pub path: PathBuf,
-    /// What was in it.
     pub text: String,
 }
 
@@ -292,7 +287,6 @@ pub struct InputFile {
 /// A sweep whose commands can be made again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepSpec {
-    /// The template.
     pub template: String,
     /// Each parameter's name and values.
     pub parameters: Vec<(String, Vec<String>)>,

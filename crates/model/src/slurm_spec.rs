@@ -19,7 +19,6 @@ optional_fields! {
         pub partition: Option<String>,
         /// The account that pays.
         pub account: Option<String>,
-        /// The name of the job.
         #[serde(alias = "job-name")]
         pub job_name: Option<String>,
         /// How long one job may take. A bare number is minutes.

@@ -11,7 +11,6 @@ use crate::slurm::Slurm;
 use crate::slurm_conf::{Release, SlurmConf, fitting_mode};
 use crate::state::State;
 
-/// One point that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckPoint {
     /// What was checked.

@@ -114,7 +114,6 @@ pub enum ConfigError {
     /// It cannot be read, or not be trusted.
     #[error("cannot read {}: {source}\nhint: `packhorse node install --dry-run` shows what belongs there; root owns it, and nobody else may write it", .file.display())]
     Unreadable {
-        /// The file.
         file: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -122,7 +121,6 @@ pub enum ConfigError {
     /// It is not a configuration.
     #[error("{}: {why}", .file.display())]
     Wrong {
-        /// The file.
         file: PathBuf,
         /// What is wrong, and where.
         why: String,

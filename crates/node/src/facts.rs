@@ -8,7 +8,6 @@ use packhorse_proc::user_group;
 /// A job, as Slurm describes it in the environment of the prolog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFacts {
-    /// Its number.
     pub job: u32,
     /// Its user's number.
     pub uid: u32,
@@ -16,11 +15,8 @@ pub struct JobFacts {
     pub gid: u32,
     /// Its user's name.
     pub user: String,
-    /// Its account.
     pub account: Option<String>,
-    /// Its partition.
     pub partition: Option<String>,
-    /// Its reservation.
     pub reservation: Option<String>,
     /// What Slurm calls this node.
     pub node: Option<String>,

@@ -24,7 +24,6 @@ use crate::state::{Damaged, State, StateError, StateLock, now};
 pub struct Healer<'a> {
     /// Its configuration.
     pub config: &'a Config,
-    /// Its state.
     pub state: &'a State,
     /// What Slurm calls it, if that is known.
     pub node: Option<&'a str>,

@@ -47,7 +47,6 @@ pub enum Trouble {
     /// A GPU's file is not what it should be.
     #[error("{} is not a device file: {why}", .file.display())]
     Device {
-        /// The file.
         file: PathBuf,
         /// Why not.
         why: String,

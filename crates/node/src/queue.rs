@@ -21,14 +21,12 @@ const BETWEEN_QUESTIONS: u64 = 60_000;
 /// Which jobs are on this node, by Slurm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQueue {
-    /// The jobs.
     pub jobs: Vec<QueuedJob>,
 }
 
 /// A job that is on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedJob {
-    /// Its number.
     pub job: u32,
     /// Whose it is.
     pub uid: u32,

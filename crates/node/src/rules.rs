@@ -11,9 +11,7 @@ use crate::pattern::Pattern;
 pub struct Allow {
     /// Names of users. Empty: any, as with the others.
     pub users: Vec<Pattern>,
-    /// Accounts.
     pub accounts: Vec<Pattern>,
-    /// Partitions.
     pub partitions: Vec<Pattern>,
     /// Reservations. If there are any, a job outside all reservations does not fit.
     pub reservations: Vec<Pattern>,
@@ -29,11 +27,9 @@ pub enum Refusal {
         "mps is not allowed for user {user}, account {account}, partition {partition}, reservation {reservation}\nhint: ask whoever runs this cluster in which reservations or accounts it is"
     )]
     NotAdmitted {
-        /// The user.
         user: String,
         /// The account, or `none`.
         account: String,
-        /// The partition.
         partition: String,
         /// The reservation, or `none`.
         reservation: String,
@@ -41,7 +37,6 @@ pub enum Refusal {
     /// It would be admitted with less.
     #[error("mps:{asked} is too much: at most mps:{most} is allowed here")]
     TooMuch {
-        /// What it asked for.
         asked: u64,
         /// What it could have.
         most: u64,

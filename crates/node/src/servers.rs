@@ -55,7 +55,6 @@ const MOST_REASON: usize = 4096;
 pub enum ServerTask {
     /// Start the daemon, unless it runs.
     Start,
-    /// End it.
     End,
 }
 

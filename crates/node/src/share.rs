@@ -9,9 +9,7 @@
 /// The amounts that a percentage may stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The least.
     pub least: u64,
-    /// The most.
     pub most: u64,
 }
 

@@ -63,7 +63,6 @@ impl SlurmConf {
         settings.flat_map(|(_, value)| value.split(',').map(str::trim)).collect()
     }
 
-    /// Which release it is.
     pub fn release(&self) -> Option<Release> {
         release(self.get("slurm_version")?)
     }

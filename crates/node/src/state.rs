@@ -46,7 +46,6 @@ pub enum StateError {
     /// Somebody else could have written it.
     #[error("{} belongs to user {uid}, or others may write it\nhint: remove it; only root's own folder is used", .folder.display())]
     Foreign {
-        /// The folder.
         folder: PathBuf,
         /// Whose it is.
         uid: u32,
@@ -64,7 +63,6 @@ pub enum StateError {
 /// A job's file that is of no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
-    /// Its name.
     pub name: String,
     /// What is wrong with it.
     pub why: String,

@@ -28,7 +28,6 @@ pub struct NodeStatus {
     pub placing: &'static str,
     /// The `mps` of one GPU.
     pub per_gpu: u64,
-    /// Its GPUs.
     pub gpus: Vec<GpuStatus>,
     /// The MPS servers.
     pub servers: Vec<ServerStatus>,
@@ -38,29 +37,24 @@ pub struct NodeStatus {
     pub problems: Vec<String>,
 }
 
-/// A GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuStatus {
     /// Its place in the configuration.
     pub index: u32,
     /// Its device file.
     pub file: String,
-    /// Its UUID.
     pub uuid: Option<String>,
-    /// Its memory.
     pub memory: Option<Bytes>,
     /// How many `mps` are given out.
     pub used: u64,
     /// How many are left.
     pub free: u64,
-    /// The jobs on it.
     pub jobs: Vec<JobStatus>,
 }
 
 /// A job on a GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobStatus {
-    /// Its number.
     pub job: u32,
     /// Whose it is.
     pub user: String,
@@ -93,10 +87,8 @@ pub struct ServerStatus {
     pub jobs: Vec<u32>,
 }
 
-/// A job that was refused.
 #[derive(Clone, Debug, Serialize)]
 pub struct RefusedJob {
-    /// Its number.
     pub job: u32,
     /// Whose it is.
     pub user: String,

@@ -46,7 +46,6 @@ impl ServerCgroup {
         }
     }
 
-    /// The processes in it.
     pub fn processes(&self) -> Vec<i32> {
         let list = self.folder.join(PROCESSES);
         let text = read(&list.display().to_string()).unwrap_or_default();

@@ -22,7 +22,6 @@ pub struct ProcStat {
     pub parent: u32,
     /// Its process group.
     pub group: u32,
-    /// Its session.
     pub session: u32,
     /// When it was started, in clock ticks since boot. Together with its number
     /// it says which process it is.

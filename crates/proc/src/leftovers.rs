@@ -14,7 +14,6 @@ pub const MARK_RUN: &str = "PACKHORSE_RUN";
 /// A process, which no later one of the same number is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessKey {
-    /// Its number.
     pub pid: u32,
     /// When it was started, as in [`ProcStat`].
     pub start_time: u64,

@@ -26,7 +26,6 @@ impl AttemptLog {
         }
     }
 
-    /// That at this path.
     pub fn at(path: PathBuf) -> Self {
         Self { log: path, own: None }
     }

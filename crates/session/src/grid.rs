@@ -28,7 +28,6 @@ pub enum TestState {
     /// The marker says that it runs, as this task of the run in the state folder with this
     /// id. It may have been killed since.
     Running {
-        /// The task.
         task: TaskId,
         /// The id of its state folder.
         home: String,
@@ -49,7 +48,6 @@ impl TestState {
         }
     }
 
-    /// One word for it.
     pub fn word(&self) -> &str {
         match self {
             Self::New => "new",
@@ -215,7 +213,6 @@ fn is_on_cluster(home: &str, run: RunId) -> Result<bool, SessionError> {
 /// A test that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestAtWork<'a> {
-    /// Its task.
     pub task: TaskId,
     /// The id of the state folder that its run is in.
     pub home: &'a str,

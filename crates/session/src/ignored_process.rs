@@ -12,7 +12,6 @@ pub enum IgnoredProcess {
     Program(String),
     /// Every one of a user.
     User(u32),
-    /// This one.
     Process(u32),
 }
 

@@ -81,7 +81,6 @@ pub(crate) fn wait_for_commit(journal: &dyn Journal) {
     journal.heard();
 }
 
-/// The store as a journal.
 pub(crate) struct StoreJournal {
     home: Home,
     writer: Writer,

@@ -19,7 +19,6 @@ pub fn find_run(reader: &Reader, text: Option<&str>) -> Result<StoredRun, Sessio
     stored_run(reader, id)
 }
 
-/// The run of this number.
 pub fn stored_run(reader: &Reader, id: RunId) -> Result<StoredRun, SessionError> {
     reader.run(id)?.ok_or_else(|| {
         let text = format!("there is no run {id}\nhint: `packhorse ls` lists the runs");

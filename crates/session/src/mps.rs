@@ -133,7 +133,6 @@ impl MpsThread {
         Some(MpsAnswer::Input(input, None))
     }
 
-    /// The daemon of a device.
     pub(crate) fn daemon(&self, device: DeviceId) -> Option<&Daemon> {
         self.daemons.get(&device)
     }

@@ -55,7 +55,6 @@ impl RepetitionConfig {
         Ok(Some(Self(members)))
     }
 
-    /// On one line.
     pub(crate) fn to_line(&self) -> String {
         format!("{{{}}}", self.members("", ":").join(","))
     }

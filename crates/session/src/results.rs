@@ -62,7 +62,6 @@ pub struct TestResult {
 /// What became of a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TestOutcome {
-    /// It has ended.
     Ended(Outcome),
     /// It waits for its turn.
     Waiting,
@@ -80,7 +79,6 @@ pub enum TestOutcome {
 }
 
 impl TestOutcome {
-    /// One word.
     pub fn word(&self) -> &str {
         match self {
             Self::Ended(outcome) => outcome.word(),

@@ -64,7 +64,6 @@ const END_WITH: u64 = 8;
 const TURN: u64 = 9;
 const NAMES: u64 = 10;
 
-/// The parts of a session.
 pub(crate) struct SessionParts {
     pub(crate) executor: Box<dyn Executor>,
     pub(crate) journal: Box<dyn Journal>,

@@ -49,7 +49,6 @@ const PROJECT_FILE: &str = "packhorse.toml";
 pub enum SettingOrigin {
     /// A variable of the environment.
     Variable(&'static str),
-    /// A file.
     File(PathBuf),
 }
 

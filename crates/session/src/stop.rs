@@ -10,7 +10,6 @@ use crate::leaders::end_left_running;
 /// How long what a dead run left behind has to end before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoppedRun {
     /// A run that was going on, and is over now.

@@ -24,7 +24,6 @@ pub struct Setting {
 /// How the text of a variable is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingKind {
-    /// As it is.
     Text,
     /// As a whole number.
     Whole,

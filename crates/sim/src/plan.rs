@@ -8,7 +8,6 @@ use packhorse_core::{
 use packhorse_model::{DeviceId, MemoryRequest, Outcome, TaskId};
 use rustc_hash::FxHashMap;
 
-/// A task to plan for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanTask {
     /// What the scheduler is told.
@@ -54,7 +53,6 @@ pub struct Plan {
 /// When a task runs, and on which devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanBar {
-    /// The task.
     pub task: TaskId,
     /// Its devices, in the pool's order; none if it needs none.
     pub devices: Vec<DeviceId>,

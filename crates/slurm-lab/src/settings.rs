@@ -12,7 +12,6 @@ pub struct LabSettings {
     /// The memory of each node, in MiB. A job gets 100 MiB per CPU unless it asks for another
     /// amount; nothing enforces it.
     pub memory_mib: usize,
-    /// Which Slurm.
     pub version: SlurmVersion,
     /// Whether tasks are kept on the CPUs that they were given.
     pub binding: CpuBinding,

@@ -7,9 +7,7 @@ use packhorse_session::TaskSource;
 
 /// A run that is to go to the cluster. `spec.slurm` says what is asked of Slurm.
 pub struct ClusterRun {
-    /// What it is.
     pub spec: RunSpec,
-    /// Its tasks.
     pub source: Box<dyn TaskSource>,
     /// How they become elements of the array.
     pub cut: Cut,

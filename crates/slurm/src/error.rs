@@ -83,7 +83,6 @@ pub enum SlurmError {
          hint: what was read of it before is in `packhorse show {run}`"
     )]
     FolderGone {
-        /// Which run.
         run: RunId,
         /// Where it was.
         path: PathBuf,

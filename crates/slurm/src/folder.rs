@@ -100,14 +100,12 @@ impl SubmittedJob {
 /// A task that was submitted before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgainTask {
-    /// Its number.
     pub number: u32,
     /// How many attempts it has had.
     pub attempts: u32,
     /// The numbers of tasks that it comes after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<u32>,
-    /// The task.
     pub spec: packhorse_model::TaskSpec,
 }
 
@@ -168,7 +166,6 @@ impl SharedFolder {
         &self.0
     }
 
-    /// A file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -203,7 +200,6 @@ impl SharedFolder {
         self.write("run.json", &format!("{}\n", json(run)))
     }
 
-    /// What the run is.
     pub fn read_run(&self) -> Result<RunFile, SlurmError> {
         let path = self.file("run.json");
         let text = fs::read_to_string(&path)?;

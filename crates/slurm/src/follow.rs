@@ -31,7 +31,6 @@ const NAMED: usize = 5;
 /// How following a run came to its end.
 #[derive(Debug)]
 pub enum Followed {
-    /// The run is over.
     Over(RunSummary),
     /// We were asked to leave; the run goes on without us.
     Left(Exit),

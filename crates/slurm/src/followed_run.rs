@@ -135,7 +135,6 @@ impl FollowedRun {
         })
     }
 
-    /// Which run it is.
     pub(crate) fn id(&self) -> RunId {
         self.run
     }

@@ -5,10 +5,8 @@ use packhorse_model::{GpuRequest, Milli, PoolSpec, SlurmSpec, TaskSpec};
 
 use crate::SlurmError;
 
-/// What one job has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobShape {
-    /// Its GPUs.
     pub gpus: u32,
     /// Its cores, if anybody says how many.
     pub cores: Option<u32>,

@@ -46,7 +46,6 @@ impl TaskCost {
     }
 }
 
-/// What limits the elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ElementLimits {
     /// How long a job may take.
@@ -212,7 +211,6 @@ impl Workload {
     }
 }
 
-/// What is in an element.
 #[derive(Clone, Copy, Debug, Default)]
 struct ElementFill {
     /// In seconds of a whole job.

@@ -19,7 +19,6 @@ const SHORTEST: Duration = Duration::from_millis(1500);
 /// It is asked no less often. All who follow runs ask the same controller.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What Slurm has answered.
 pub(crate) type QueueAnswer = Result<Vec<QueuedElement>, SlurmError>;
 
 /// Readable when there is an answer.

@@ -213,7 +213,6 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// A word for the shell.
 fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@".contains(c);
     if text.chars().all(is_plain) && !text.is_empty() {

@@ -25,9 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How a run on the cluster is.
 #[derive(Debug)]
 pub struct ClusterView {
-    /// Which one.
     pub run: RunId,
-    /// What was submitted.
     pub jobs: Vec<SubmittedJob>,
     /// What Slurm's queue says of its elements, if Slurm answers: the number of the element,
     /// and its row.
@@ -45,11 +43,9 @@ pub struct ClusterView {
 pub struct RunningOnNode {
     /// Its number in the run.
     pub number: u32,
-    /// Which attempt.
     pub attempt: u32,
     /// Since when.
     pub since: Option<Timestamp>,
-    /// Its node.
     pub node: Option<String>,
     /// Its GPUs there.
     pub gpus: Vec<String>,

@@ -5,7 +5,6 @@ use rusqlite::{Connection, params};
 use crate::columns::{self, code};
 use crate::{Home, RunLock, StoreError, database};
 
-/// What to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forget<'a> {
     /// Every peak of every command.

@@ -93,10 +93,7 @@ pub enum StoreError {
     },
     /// Another process is at work on the run.
     #[error("run {run} is still running\nhint: interrupt it first, or wait for its end")]
-    StillRunning {
-        /// The run.
-        run: RunId,
-    },
+    StillRunning { run: RunId },
     /// There is no folder for the run.
     #[error("there is no run {run}\nhint: `packhorse ls` shows the runs there are")]
     NoSuchRun {

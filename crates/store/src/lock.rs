@@ -36,7 +36,6 @@ impl RunLock {
         Ok(Self { run, _file: file })
     }
 
-    /// The run it is for.
     pub const fn run(&self) -> RunId {
         self.run
     }

@@ -86,7 +86,6 @@ impl Reader {
         Ok(count.unwrap_or_default().cast_unsigned())
     }
 
-    /// One run.
     pub fn run(&self, run: RunId) -> Result<Option<StoredRun>, StoreError> {
         let columns = StoredRun::COLUMNS;
         let sql = format!("SELECT {columns} FROM run WHERE id = ?1");

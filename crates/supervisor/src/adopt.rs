@@ -18,9 +18,7 @@ use packhorse_proc::ProcEntry;
 /// The running leader of an attempt that another supervisor started.
 #[derive(Clone, Copy, Debug)]
 pub struct AdoptedProcess {
-    /// The task.
     pub task: TaskId,
-    /// Which of its attempts.
     pub attempt: u32,
     /// The id of its first process.
     pub leader: u32,

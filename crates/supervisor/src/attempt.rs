@@ -232,7 +232,6 @@ impl RunningAttempt {
         }
     }
 
-    /// The leader has ended.
     pub(crate) fn leader_ended(&mut self, end: ProcessEnd) {
         self.end = Some(end);
         self.handle = None;

@@ -15,7 +15,6 @@ use crate::process_tree::number;
 pub(crate) enum ProcessEnd {
     /// By itself, with this status.
     Exited(i32),
-    /// By this signal.
     Signaled(i32),
     /// Somebody else took its status, and the kernel does not tell a second time.
     Unseen,

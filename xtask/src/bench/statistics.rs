@@ -19,12 +19,10 @@ pub fn ratio(value: f64) -> Measured {
     Measured(value, 3, "")
 }
 
-/// Nanoseconds as microseconds.
 pub fn microseconds(nanoseconds: f64) -> Measured {
     Measured(nanoseconds / 1e3, 2, " µs")
 }
 
-/// Bytes as megabytes (10^6).
 #[expect(clippy::cast_precision_loss, reason = "less than 2^53 bytes")]
 pub fn megabytes(bytes: u64) -> Measured {
     Measured(bytes as f64 / 1e6, 1, " MB")

@@ -27,7 +27,6 @@ use crate::{complain, terminal, wording};
 pub struct OpenExperiments {
     /// What people call the file.
     name: String,
-    /// What is in it.
     pub experiments: Rc<Experiments>,
     /// How to read it again, and which repetitions run.
     pub spec: ExperimentsSpec,

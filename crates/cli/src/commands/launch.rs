@@ -10,7 +10,6 @@ use crate::{complain, terminal};
 
 /// What a run needs to be prepared.
 pub struct Order {
-    /// What it is.
     pub spec: RunSpec,
     /// What was set elsewhere.
     pub settings: Settings,
@@ -64,9 +63,7 @@ impl Order {
 
 /// A run that a door has made of its arguments: it can be started, or planned.
 pub struct DoorRun {
-    /// What it is.
     pub order: Order,
-    /// Its tasks.
     pub source: Box<dyn TaskSource>,
     /// What single tasks ask for.
     pub checks: TaskChecks,

@@ -90,7 +90,6 @@ impl<'a> LogFolder<'a> {
         })
     }
 
-    /// The log of an attempt.
     pub fn log(&self, attempt: u32) -> AttemptLog {
         AttemptLog::of(self.home, self.run, self.id, &self.spec, attempt)
     }

@@ -40,7 +40,6 @@ impl World {
         self.packhorse([&["grid", "tests.yaml"], words].concat())
     }
 
-    /// The marker in a folder.
     fn marker(&self, folder: &str) -> Value {
         let text = self.read(&format!("{folder}/.packhorse.json"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{folder}: {error}: {text}"))

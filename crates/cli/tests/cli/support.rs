@@ -200,7 +200,6 @@ impl Running {
         }
     }
 
-    /// Its process.
     pub fn pid(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.child)
     }

@@ -101,7 +101,6 @@ impl FakeNode {
         self.state().join("jobs").join(job.to_string())
     }
 
-    /// The GPUs of a job.
     pub fn gpus(&self, job: u32) -> Vec<u32> {
         let text = fs_err::read_to_string(self.orders(job)).unwrap_or_default();
         let lines = text.lines().filter_map(|line| line.strip_prefix("gpu "));

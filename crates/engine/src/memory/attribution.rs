@@ -8,7 +8,6 @@ use crate::input::{MemberView, Owner};
 /// What the memory of a device was found to be taken by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attribution {
-    /// Our tasks.
     pub(crate) ours: Vec<(TaskId, Bytes)>,
     /// Other runs, by their processes.
     pub(crate) runs: Vec<(u32, Bytes)>,

@@ -11,14 +11,10 @@ pub enum MpsError {
          hint: it comes with NVIDIA's driver; set PACKHORSE_MPS_CONTROL if it is \
          somewhere else, or run without --mps", .program.display()
     )]
-    NotInstalled {
-        /// The program.
-        program: PathBuf,
-    },
+    NotInstalled { program: PathBuf },
     /// The program that controls it cannot be started.
     #[error("cannot start `{}`: {source}\nhint: correct or unset PACKHORSE_MPS_CONTROL", .program.display())]
     Start {
-        /// The program.
         program: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -30,7 +26,6 @@ pub enum MpsError {
         .after.as_secs_f32(), .logs.display()
     )]
     TimedOut {
-        /// The command.
         command: String,
         /// How long we waited.
         after: Duration,
@@ -80,12 +75,7 @@ pub enum MpsError {
     },
     /// It gave an unexpected answer.
     #[error("MPS refused `{command}`: {answer}{}", hint(.answer))]
-    Refused {
-        /// The command.
-        command: String,
-        /// The answer.
-        answer: String,
-    },
+    Refused { command: String, answer: String },
 }
 
 fn process(pid: Option<u32>) -> String {

@@ -33,7 +33,6 @@ impl DaemonFolder {
         Self(state_folder.join("mps").join(short_name(uuid)))
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -33,7 +33,6 @@ pub struct DeviceSample {
 /// The state of a device or MIG instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceReading {
-    /// Its memory.
     pub memory: Option<DeviceMemory>,
     /// The processes that hold memory of it, by process id. `None`: the driver
     /// does not tell, which is not the same as none.

@@ -67,7 +67,6 @@ pub enum SelectError {
     /// The list in an environment variable names something that cannot be used.
     #[error("{variable} is set to `{list}`: {error}")]
     WrongList {
-        /// The variable.
         variable: String,
         /// Its value.
         list: String,
@@ -80,7 +79,6 @@ pub enum SelectError {
          hint: unset it, or name GPUs with --gpus 0,1"
     )]
     EmptyList {
-        /// The variable.
         variable: String,
         /// Its value.
         list: String,

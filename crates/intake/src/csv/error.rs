@@ -24,7 +24,6 @@ pub enum CsvProblem {
         columns.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(", ")
     )]
     Missing {
-        /// The columns.
         columns: Vec<&'static str>,
         /// Whether it names any column.
         is_header: bool,

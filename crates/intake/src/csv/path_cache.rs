@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathKind {
     Nothing,

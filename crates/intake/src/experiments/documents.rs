@@ -26,7 +26,6 @@ pub(super) struct ConfigFile {
     pub documents: Vec<Document>,
 }
 
-/// One document.
 #[derive(Clone)]
 pub(super) struct Document {
     pub name: String,
@@ -106,7 +105,6 @@ impl ConfigFile {
     }
 }
 
-/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     /// What people call the file.

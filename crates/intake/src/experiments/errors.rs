@@ -29,7 +29,6 @@ pub enum ExperimentsError {
     /// A command that was given for all experiments.
     #[error("in the command for the experiment `{experiment}`, {}\nhint: {}", problem.problem, problem.hint)]
     Command {
-        /// The experiment.
         experiment: String,
         /// What is wrong.
         problem: CommandProblem,

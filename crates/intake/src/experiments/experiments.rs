@@ -273,7 +273,6 @@ impl Experiments {
         Located { experiment, run: run - self.run_starts[experiment], rep: 0 }
     }
 
-    /// The repetition at a place.
     pub fn at(&self, place: u32) -> Repetition<'_> {
         let at = self.locate(place);
         Repetition {

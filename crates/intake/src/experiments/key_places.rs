@@ -42,7 +42,6 @@ impl KeyPlaces {
         }
     }
 
-    /// A problem with a key.
     pub fn at_key(&self, name: &str, problem: ExperimentProblem) -> FileError {
         self.at(name, |place| place.key.clone(), problem)
     }

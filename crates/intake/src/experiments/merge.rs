@@ -27,7 +27,6 @@ pub(super) fn merge(mut base: Members, over: &Members) -> Members {
     base
 }
 
-/// The value of a key.
 pub(super) fn get<'m>(members: &'m Members, key: &str) -> Option<&'m GridValue> {
     let mut members = members.iter();
     members

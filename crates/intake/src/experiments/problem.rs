@@ -29,11 +29,9 @@ pub enum ExperimentProblem {
     /// A value of another kind than is needed.
     #[error("`{key}` must be {expected}, and this is {found}")]
     Kind {
-        /// The key.
         key: String,
         /// What it must be.
         expected: &'static str,
-        /// What it is.
         found: &'static str,
     },
     /// A key that is no expansion, with the name of one.
@@ -42,11 +40,9 @@ pub enum ExperimentProblem {
          dictionary of parameters with lists of values"
     )]
     NoExpansion {
-        /// The key.
         key: String,
         /// How it begins.
         word: &'static str,
-        /// What it is.
         found: &'static str,
     },
     /// A parameter without values.
@@ -78,7 +74,6 @@ pub enum ExperimentProblem {
         "the experiment `{experiment}` would not run: `{key}` has no parameters with lists of values"
     )]
     EmptyExpansion {
-        /// The experiment.
         experiment: String,
         /// The key of the expansion.
         key: String,
@@ -86,7 +81,6 @@ pub enum ExperimentProblem {
     /// What an experiment is to run.
     #[error("in the command for the experiment `{experiment}`, {}", problem.problem)]
     Command {
-        /// The experiment.
         experiment: String,
         /// What is wrong.
         problem: CommandProblem,
@@ -94,7 +88,6 @@ pub enum ExperimentProblem {
     /// A value that makes no sense, in the words of whoever reads it.
     #[error("`{key}`: {message}")]
     Value {
-        /// The key.
         key: String,
         /// What is wrong with it.
         message: String,
@@ -104,7 +97,6 @@ pub enum ExperimentProblem {
     /// A key that is probably a slip. It is kept, as is every key that nobody knows.
     #[error("nothing is known about the key `{key}` of {place}")]
     ProbableSlip {
-        /// The key.
         key: String,
         /// The document.
         place: String,
@@ -114,7 +106,6 @@ pub enum ExperimentProblem {
     /// A key that means something in another document. The original says nothing of it.
     #[error("`{key}` means nothing in `{place}`")]
     WrongDocument {
-        /// The key.
         key: String,
         /// The document.
         place: String,
@@ -131,7 +122,6 @@ pub enum ExperimentProblem {
          {count} values of each are used"
     )]
     UnevenLists {
-        /// The experiment.
         experiment: String,
         /// The key of the expansion.
         key: String,

@@ -74,12 +74,10 @@ impl Repetition<'_> {
         self.experiment.parent()
     }
 
-    /// Its folder.
     pub fn folder(&self) -> String {
         self.experiment.rep_folder(&self.run_name, self.at.rep)
     }
 
-    /// Its task.
     pub fn task(&self) -> TaskSpec {
         let (experiment, at) = (self.experiment, self.at);
         let folder = self.folder();

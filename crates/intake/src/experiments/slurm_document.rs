@@ -43,11 +43,9 @@ const KNOWN: &[&str] = &[
 /// The SLURM document of a file.
 #[derive(Clone, Debug, Default)]
 pub struct SlurmDocument {
-    /// The partition.
     pub partition: Option<String>,
     /// The account that pays.
     pub account: Option<String>,
-    /// The name of the job.
     pub job_name: Option<String>,
     /// At most so many jobs at a time.
     pub num_parallel_jobs: Option<NonZeroU32>,

@@ -160,7 +160,6 @@ impl Grid {
         params
     }
 
-    /// The task of a test.
     pub fn test(&self, place: u32) -> TaskSpec {
         let params = self.params(place);
         let folder = self.folder(place);

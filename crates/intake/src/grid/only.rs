@@ -24,9 +24,7 @@ pub enum OnlyError {
         None => "the parameters are those of global_config and test_config".to_owned(),
     })]
     UnknownKey {
-        /// The key.
         key: String,
-        /// The value.
         value: String,
         /// The key that was probably meant.
         nearest: Option<String>,
@@ -37,9 +35,7 @@ pub enum OnlyError {
         None => "write it as it is in the file".to_owned(),
     })]
     UnknownValue {
-        /// The key.
         key: String,
-        /// The value.
         value: String,
         /// The value that was probably meant.
         nearest: Option<String>,

@@ -15,7 +15,6 @@ pub enum GridProblem {
     /// whoever read it.
     #[error("this is not {language}: {message}")]
     Syntax {
-        /// The language.
         language: &'static str,
         /// What is wrong.
         message: String,
@@ -29,7 +28,6 @@ pub enum GridProblem {
     /// A key of YAML without a blank after its colon.
     #[error("in YAML, a blank follows the colon after a key")]
     NoBlank {
-        /// The key.
         key: String,
         /// What follows.
         value: String,
@@ -55,7 +53,6 @@ pub enum GridProblem {
     /// A key that nobody knows.
     #[error("there is no key `{key}` {place}")]
     UnknownKey {
-        /// The key.
         key: String,
         /// Where it stands: `in scheduler_config`.
         place: &'static str,
@@ -67,17 +64,14 @@ pub enum GridProblem {
     /// A value of another kind than is needed.
     #[error("`{key}` must be {expected}, and this is {found}")]
     Kind {
-        /// The key.
         key: String,
         /// What it must be.
         expected: &'static str,
-        /// What it is.
         found: &'static str,
     },
     /// A value that makes no sense, in the words of whoever reads it.
     #[error("`{key}`: {message}")]
     Value {
-        /// The key.
         key: String,
         /// What is wrong with it.
         message: String,

@@ -30,7 +30,6 @@ const MOST_ALIASED: usize = 100_000;
 pub(crate) enum YamlDialect {
     /// Python's source, and the keys of a mapping before those that are merged into it.
     Python,
-    /// PyYAML.
     Pyyaml,
 }
 

@@ -46,7 +46,6 @@ pub struct SignatureDraft {
 /// What tells members of a family apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SignatureDetail {
-    /// This text.
     Text(String),
     /// What is in a file, by its place among the files; if there is none, this text.
     File(usize, Option<String>),

@@ -22,7 +22,6 @@ const LONG: usize = 6;
 const ID: usize = 8;
 const ID_GOES_ON: usize = 4;
 
-/// The words of a list.
 pub(super) fn words(list: &'static str) -> HashSet<&'static str> {
     list.split_whitespace().collect()
 }

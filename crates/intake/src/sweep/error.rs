@@ -38,7 +38,6 @@ pub enum SweepError {
         }
     )]
     UnknownZip {
-        /// The name.
         name: String,
         /// The one that was probably meant.
         nearest: Option<String>,
@@ -87,7 +86,6 @@ pub enum ParameterProblem {
     /// A range that stops in the middle.
     #[error("the range `{value}` has no {end}\nhint: both ends are needed: 1..10 or 0..1:0.1")]
     OpenRange {
-        /// The value.
         value: String,
         /// Which end: `beginning` or `end`.
         end: &'static str,

@@ -10,7 +10,6 @@ use crate::{StoreError, columns};
 /// A run as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRun {
-    /// Its number.
     pub id: RunId,
     /// Its name beyond this folder.
     pub uuid: Uuid,
@@ -58,9 +57,7 @@ pub struct TaskCounts {
     pub waiting: u64,
     /// Started, and the run's process is alive, or on a cluster.
     pub running: u64,
-    /// Interrupted.
     pub interrupted: u64,
-    /// Succeeded.
     pub succeeded: u64,
     /// Settled otherwise: with a final outcome other than success.
     pub failed: u64,
@@ -90,9 +87,7 @@ pub struct StoredAttempt {
 /// A task with its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedTask {
-    /// The task.
     pub task: StoredTask,
-    /// Its last attempt.
     pub last: Option<StoredAttempt>,
 }
 
@@ -175,7 +170,6 @@ impl TaskRow {
         })
     }
 
-    /// The task.
     pub(super) fn into_task(self) -> Result<StoredTask, StoreError> {
         let mut task = self.task;
         if let Some(json) = self.spec {

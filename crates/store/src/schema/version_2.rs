@@ -143,7 +143,6 @@ fn convert_settings(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The settings of a run.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct OldRunSettings {

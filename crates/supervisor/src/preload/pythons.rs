@@ -167,7 +167,6 @@ impl Supervisor {
         }
     }
 
-    /// A Python has ended.
     pub(crate) fn python_ended(&mut self, id: u32) {
         self.hear_python(id);
         let Some(python) = self.pythons.list.remove(&id) else {

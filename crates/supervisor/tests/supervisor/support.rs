@@ -182,7 +182,6 @@ impl World {
         self.end_of(number).outcome
     }
 
-    /// Runs to its end.
     pub fn run(&mut self, number: u32, wanted: &Wanted) -> AttemptEnd {
         self.start(number, wanted);
         self.end_of(number)

@@ -21,7 +21,6 @@ pub enum Key {
     Started,
 }
 
-/// Which value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricValue {
     Best,

@@ -20,7 +20,6 @@ pub type Start = (usize, Vec<usize>);
 pub trait SchedulingPolicy {
     /// Tasks have come, all at the same time.
     fn arrive(&mut self, tasks: &[(usize, ArrivingTask)], now: u64) -> Vec<Start>;
-    /// A task has ended.
     fn end(&mut self, task: usize, now: u64) -> Vec<Start>;
 }
 
@@ -98,7 +97,6 @@ impl SchedulingPolicy for OwnPolicy {
 /// How a simple line chooses between GPUs that have room for a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The first.
     First,
     /// The fullest.
     Best,

@@ -22,7 +22,6 @@ const MIXES: [&[(u32, u32)]; 5] = [
 /// there at the start.
 pub const LOADS: [Option<u32>; 4] = [Some(50), Some(80), Some(110), None];
 
-/// One task.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivingTask {
     /// When it comes, in milliseconds.

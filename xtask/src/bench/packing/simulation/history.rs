@@ -7,7 +7,6 @@ use packhorse_model::{Bytes, Outcome, Placement, TaskId};
 /// One attempt, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulatedAttempt {
-    /// The task.
     pub task: TaskId,
     /// Which attempt of it; 0 is a probe.
     pub attempt: u32,
@@ -37,7 +36,6 @@ pub struct History {
     pub attempts: Vec<SimulatedAttempt>,
     /// How every task that is over ended.
     pub finished: BTreeMap<TaskId, Outcome>,
-    /// The tasks that were refused.
     pub refused: Vec<(TaskId, RefusalReason)>,
 }
 
