@@ -39,28 +39,28 @@ pub fn step(
     match event {
         SchedulerEvent::Submit(submission) => on_submit(state, &submission, effects),
         SchedulerEvent::Adopt { submission, attempt, placement, since } => {
-            on_adopt(state, &submission, attempt, &placement, since, effects)
+            on_adopt(state, &submission, attempt, &placement, since, effects);
         }
         SchedulerEvent::Ended { task, attempt, outcome, cause } => {
-            on_ended(state, (task, attempt), outcome, cause, effects)
+            on_ended(state, (task, attempt), outcome, cause, effects);
         }
         SchedulerEvent::Observed { task, attempt, device, memory } => {
-            on_observed(state, (task, attempt), device, memory)
+            on_observed(state, (task, attempt), device, memory);
         }
         SchedulerEvent::Promised { task, attempt, memory } => {
-            on_promised(state, (task, attempt), memory)
+            on_promised(state, (task, attempt), memory);
         }
         SchedulerEvent::Outside { device, held } => {
-            change(state, device, |device| std::mem::replace(&mut device.outside, held) != held)
+            change(state, device, |device| std::mem::replace(&mut device.outside, held) != held);
         }
         SchedulerEvent::Drain(device) => {
-            change(state, device, |device| !std::mem::replace(&mut device.drained, true))
+            change(state, device, |device| !std::mem::replace(&mut device.drained, true));
         }
         SchedulerEvent::Restore(device) => {
-            change(state, device, |device| std::mem::replace(&mut device.drained, false))
+            change(state, device, |device| std::mem::replace(&mut device.drained, false));
         }
         SchedulerEvent::Revise { task, request, expected, probe } => {
-            on_revise(state, task, request, expected, probe)
+            on_revise(state, task, request, expected, probe);
         }
         SchedulerEvent::Cancel(task) => on_cancel(state, task, effects),
         SchedulerEvent::Hold => state.held = true,

@@ -26,7 +26,7 @@ impl Engine {
                 }
             }
             ProcessEvent::Metrics { task, attempt, lines } => {
-                self.metrics_printed(task, attempt, lines)
+                self.metrics_printed(task, attempt, lines);
             }
             ProcessEvent::WrongMetrics { task, message } => self.wrong_metrics(task, message),
             ProcessEvent::Trouble { task, message } => self.warn(Some(task), message),
@@ -63,7 +63,7 @@ impl Engine {
         let of = |task: TaskId| ended.filter(|ended| ended.end.task == task);
         match effect {
             Effect::Start { task, attempt, placement, time_limit } => {
-                self.start_attempt(task, attempt, placement, time_limit)
+                self.start_attempt(task, attempt, placement, time_limit);
             }
             Effect::Stop { task, .. } => self.stop_attempt(task, StopMode::Terminate),
             Effect::Retrying { task, outcome, why, left, .. } => {

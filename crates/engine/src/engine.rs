@@ -181,7 +181,7 @@ impl Engine {
             Input::Files(found) => self.files_found(found),
             Input::Outcome { task, outcome } => self.outcome_found(task, outcome),
             Input::Log { task, attempt, tail, mps_failed } => {
-                self.log_read(task, attempt, tail, mps_failed)
+                self.log_read(task, attempt, tail, mps_failed);
             }
             Input::Process(event) => self.process_event(event),
             Input::Committed { records, kept, trouble } => {

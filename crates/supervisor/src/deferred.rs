@@ -85,7 +85,7 @@ impl Supervisor {
         while let Some(job) = self.deferred.jobs.pop_front() {
             match self.start_now(&job) {
                 StartResult::Running => {
-                    self.ready.push(ProcessEvent::Started { task: job.task, attempt: job.attempt })
+                    self.ready.push(ProcessEvent::Started { task: job.task, attempt: job.attempt });
                 }
                 StartResult::Later => return self.deferred.jobs.push_front(job),
                 StartResult::Waiting | StartResult::Failed => {}

@@ -150,13 +150,13 @@ impl Model {
         match event {
             SchedulerEvent::Submit(submission) => self.submit(submission, &mut effects),
             SchedulerEvent::Ended { task, attempt, outcome, cause } => {
-                self.ended(task, attempt, outcome, cause, &mut effects)
+                self.ended(task, attempt, outcome, cause, &mut effects);
             }
             SchedulerEvent::Observed { task, attempt, device, memory } => {
-                self.observed(task, attempt, device, memory)
+                self.observed(task, attempt, device, memory);
             }
             SchedulerEvent::Promised { task, attempt, memory } => {
-                self.promised(task, attempt, memory)
+                self.promised(task, attempt, memory);
             }
             SchedulerEvent::Outside { device, held } => {
                 if self.devices().contains(&device) {
@@ -172,14 +172,14 @@ impl Model {
                 self.drained.remove(&device);
             }
             SchedulerEvent::Revise { task, request, expected, probe } => {
-                self.revise(task, request, expected, probe)
+                self.revise(task, request, expected, probe);
             }
             SchedulerEvent::Cancel(task) => self.cancel(task, &mut effects),
             SchedulerEvent::Hold => self.held = true,
             SchedulerEvent::Unhold => self.held = false,
             SchedulerEvent::MoreToCome(more) => self.more_to_come = more,
             SchedulerEvent::Adopt { submission, attempt, placement, since } => {
-                self.adopt(submission, attempt, placement, since.0, &mut effects)
+                self.adopt(submission, attempt, placement, since.0, &mut effects);
             }
             SchedulerEvent::HoldRun(run) => {
                 self.held_runs.insert(run);

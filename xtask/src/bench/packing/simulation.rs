@@ -125,7 +125,7 @@ impl Simulation {
         for effect in effects {
             match effect {
                 Effect::Start { task, attempt, placement, time_limit } => {
-                    self.start(task, attempt, placement, time_limit)
+                    self.start(task, attempt, placement, time_limit);
                 }
                 Effect::Stop { task, .. } => self.stop(task),
                 Effect::Finished { task, outcome, .. } => {
