@@ -19,6 +19,7 @@ use packhorse_store::{Home, NewRun, Reader, Record, RunLock, new_run_uuid};
 use packhorse_supervisor::{
     Children, EndNotice, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
 };
+use packhorse_trust::ensure_private_folder;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::core_parts::ThreadCaps;
@@ -182,7 +183,7 @@ impl Launch {
         observer: &mut dyn Observer,
     ) -> Result<RunSummary, SessionError> {
         let home = part.home.clone();
-        fs_err::create_dir_all(home.run_dir(part.run))?;
+        ensure_private_folder(&home.run_dir(part.run))?;
         self.keep_and_run(&home, RunStorage::Elsewhere(part), None, observer)
     }
 
@@ -376,10 +377,9 @@ pub(crate) fn uses_leases(spec: &RunSpec) -> bool {
 
 /// The person's own signs of running out of memory.
 fn oom_signs(settings: &Settings) -> Result<OomSigns, SessionError> {
-    let Some(path) = settings.oom_texts() else {
+    let Some((path, text)) = settings.oom_texts()? else {
         return Ok(OomSigns::default());
     };
-    let text = fs_err::read_to_string(&path)?;
     Ok(OomSigns::parse(&path, &text)?)
 }
 

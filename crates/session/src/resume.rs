@@ -1,5 +1,6 @@
 //! Going on with a run.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use packhorse_model::{
     GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
+use packhorse_trust::ensure_private_folder;
 
 use crate::consume::{ConsumedFile, consuming};
 use crate::experiments::{experiments_source, open_experiments};
@@ -58,7 +60,7 @@ impl Resume {
         let reader = Reader::open(&home)?;
         let id = find_run(&reader, run)?.id;
         // Its folder may have been removed to save space.
-        fs_err::create_dir_all(home.run_dir(id))?;
+        ensure_private_folder(&home.run_dir(id))?;
         // From here on nobody else works on it.
         let lock = home.lock_run(id)?;
         // The process that had it may have written more until then.
@@ -102,6 +104,11 @@ impl Resume {
         format!(
             "warning: run {id} had not read all of its input when it ended, and cannot read it again"
         )
+    }
+
+    /// The file of settings that was named when the run was made.
+    pub fn config(&self) -> Option<&Path> {
+        self.spec.config.as_deref()
     }
 
     /// What becomes of the output of its tasks, if nobody says otherwise.
@@ -152,6 +159,7 @@ impl Resume {
         end_leftovers(&home, id, notices)?;
         move_to(&mut spec, pool, id, notices);
         spec.output = output.or(spec.output);
+        spec.config = settings.named().map(Path::to_owned);
         let observer = match (&spec.source, &self.grid) {
             (SourceSpec::Grid(spec), Some(grid)) => {
                 SchedulerLog::beside(observer, spec, grid, std::iter::empty())?

@@ -6,11 +6,11 @@ use packhorse_gpu::mps::{Daemon, DaemonFolder, DaemonStatus, Ownership, SharedDa
 use packhorse_gpu::{Driver, GpuConfig, GpuError, Vendor};
 use packhorse_model::Exit;
 use packhorse_session::ask_driver;
-use packhorse_session::settings::Settings;
 use packhorse_store::Home;
 use serde_json::{Value, json};
 
 use super::gpus::is_called;
+use super::launch::find_settings;
 use super::table::{print_json, print_table, table};
 use crate::args::MpsVerb;
 use crate::{complain, wording};
@@ -20,7 +20,7 @@ const QUIT_TIME: Duration = Duration::from_secs(2);
 
 /// `packhorse mps`
 pub fn mps(verb: &MpsVerb) -> anyhow::Result<Exit> {
-    let config = Settings::find()?.gpu_config();
+    let config = find_settings()?.gpu_config();
     match verb {
         MpsVerb::Start { gpus } => start(&config, &find(&config, gpus)?),
         MpsVerb::Stop { gpus, force } => stop(&config, &find(&config, gpus)?, *force),

@@ -30,6 +30,7 @@ mod migration;
 mod mps;
 mod order;
 mod other_runs;
+mod other_users;
 mod output;
 mod output_file;
 mod placing;

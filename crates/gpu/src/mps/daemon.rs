@@ -1,10 +1,9 @@
 use std::ffi::OsStr;
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use packhorse_trust::ensure_private_folder;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::status::{percent, pids, server_state};
@@ -69,8 +68,9 @@ impl Daemon {
             // MPS itself would only say that it cannot find the daemon.
             return Err(MpsError::PathTooLong { folder: daemon.pipes, limit: SOCKET_LIMIT });
         }
-        make_private(&daemon.pipes)?;
-        make_private(&folder.join(LOGS))?;
+        // Whoever can write to the pipes can use the GPU in the user's name.
+        ensure_private_folder(&daemon.pipes)?;
+        ensure_private_folder(&folder.join(LOGS))?;
         let visible = [("CUDA_VISIBLE_DEVICES", OsStr::new(uuid))];
         // If one is running already, this is refused, and that one answers.
         let output = daemon.run(&["-d"], &visible, "", daemon.patience)?;
@@ -248,13 +248,6 @@ impl Daemon {
             CommandError::Start(source) => MpsError::Start { program, source },
         })
     }
-}
-
-/// Creates a folder for this user alone: whoever can write to the pipes can use the
-/// GPU in the user's name.
-fn make_private(folder: &Path) -> io::Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))
 }
 
 fn refused(command: &str, answer: &str) -> MpsError {
