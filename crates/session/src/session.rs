@@ -506,6 +506,9 @@ impl<'o> Session<'o> {
                     }
                     self.dispatch(Input::Mps(input));
                 }
+                MpsAnswer::Warning(message) => {
+                    self.dispatch(Input::Warning { task: None, message });
+                }
                 MpsAnswer::Over(trouble) => {
                     if let Some(mps) = self.parts.mps.take() {
                         let _ = unwatch(&self.epoll, &mps);

@@ -70,8 +70,16 @@ fn find(config: &GpuConfig, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
     Ok(gpus)
 }
 
+/// The daemon that root or another program of ours runs. Says so if it is another user's.
+fn find_theirs(config: &GpuConfig) -> Option<Daemon> {
+    Daemon::theirs(config).unwrap_or_else(|foreign| {
+        complain(&format!("warning: {foreign}"));
+        None
+    })
+}
+
 fn start(config: &GpuConfig, gpus: &[Gpu]) -> anyhow::Result<Exit> {
-    if let Some(theirs) = Daemon::theirs(config) {
+    if let Some(theirs) = find_theirs(config) {
         complain(&format!(
             "somebody else runs a daemon at {}: it is used, and none is started",
             theirs.pipes().display()
@@ -151,7 +159,7 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
             found.push((gpu.index.to_string(), daemon, status));
         }
     }
-    if let Some(daemon) = Daemon::theirs(config) {
+    if let Some(daemon) = find_theirs(config) {
         let status = daemon.status()?;
         found.push(("all".to_owned(), daemon, status));
     }

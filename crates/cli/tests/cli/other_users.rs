@@ -6,6 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use packhorse_fake_nvml::{
+    FakeDevice, FakeState, STATE_VARIABLE, fake_mps_control_path, library_path,
+};
 use packhorse_test_parts::needs;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -106,6 +109,69 @@ impl SharedMachine {
         assert_eq!(done.code, 0, "{done:?}");
         done
     }
+}
+
+impl SharedMachine {
+    /// A pretended GPU, and the programs that tasks and users need for it.
+    fn gpu(&self) -> FakeState {
+        let state = FakeState::new(self.path("state"));
+        state.device(&FakeDevice::new(0));
+        for entry in [self.path("state")].into_iter().chain(files_below(&self.path("state"))) {
+            set_mode(&entry, 0o777);
+        }
+        for program in [library_path(), fake_mps_control_path()] {
+            let copy = self.path(program.file_name().unwrap().to_str().unwrap());
+            fs_err::copy(program, copy).unwrap();
+        }
+        state
+    }
+
+    /// Starts a daemon of MPS for a user. It ends with its folder.
+    fn mps_daemon(&self, user: u32, pipes: &Path) {
+        let script = "umask 0; exec \"$0\" -d";
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).arg(self.path("fake-mps-control")).uid(user).gid(user);
+        command
+            .env("CUDA_MPS_PIPE_DIRECTORY", pipes)
+            .env(STATE_VARIABLE, self.path("state"))
+            .stdout(Stdio::null());
+        assert!(command.status().unwrap().success());
+    }
+
+    /// Runs a task as A that says which daemon it was told of.
+    fn daemon_of_a_task(&self, pipes: &Path) -> Done {
+        let task = ["sh", "-c", "echo daemon: $CUDA_MPS_PIPE_DIRECTORY."];
+        let words = ["run", "--mps", "--vram", "1G", "--output", "inherit", "--"];
+        let done = finish(self.on_gpu(words.into_iter().chain(task), pipes));
+        assert_eq!(done.code, 0, "{done:?}");
+        done
+    }
+
+    fn on_gpu<'a>(&self, words: impl IntoIterator<Item = &'a str>, pipes: &Path) -> Command {
+        let mut command = self.command("home", words);
+        command
+            .env(
+                "PACKHORSE_NVML_LIBRARY",
+                self.path(library_path().file_name().unwrap().to_str().unwrap()),
+            )
+            .env("PACKHORSE_MPS_CONTROL", self.path("fake-mps-control"))
+            .env(STATE_VARIABLE, self.path("state"))
+            .env("CUDA_MPS_PIPE_DIRECTORY", pipes);
+        command
+    }
+}
+
+/// All files and folders below a folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs_err::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(files_below(&path));
+        }
+        found.push(path);
+    }
+    found
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -314,4 +380,41 @@ fn a_state_folder_that_is_found_is_not_a_strangers_link() {
     let mut command = machine.command("home", words);
     command.env("PACKHORSE_HOME", &link);
     assert_eq!(finish(command).code, 0);
+}
+
+#[test]
+fn a_daemon_of_mps_is_used_only_if_it_is_ours_or_roots() {
+    needs!(TwoUsers);
+    let machine = SharedMachine::new();
+    let _state = machine.gpu();
+    // In a folder of its own, where CUDA would find it.
+    let theirs = machine.folder("shared/nvidia-mps", B, B, 0o777);
+    machine.mps_daemon(B, &theirs);
+    let done = machine.daemon_of_a_task(&theirs);
+    let own = format!("daemon: {}/.local/state/packhorse/mps/", machine.path("home").display());
+    assert!(done.stdout.contains(&own), "{done:?}");
+    let told = |what: &str| {
+        let pipes = theirs.display();
+        format!("the MPS daemon at {pipes} is not used: {what} belongs to user 54322, not to you")
+    };
+    assert!(done.stdout.contains(&told("its folder")), "{done:?}");
+    let status = finish(machine.on_gpu(["mps", "status"], &theirs));
+    assert!(status.stderr.contains(&told("its folder")), "{status:?}");
+    assert!(status.stdout.contains("no MPS daemon is running"), "{status:?}");
+    // Its socket in root's folder.
+    chown(&theirs, Some(0), Some(0)).unwrap();
+    let done = machine.daemon_of_a_task(&theirs);
+    assert!(done.stdout.contains(&told("control")) && done.stdout.contains(&own), "{done:?}");
+    fs_err::remove_dir_all(&theirs).unwrap();
+    // Its link to root's daemon.
+    let roots = machine.folder("mps", 0, 0, 0o777);
+    machine.mps_daemon(0, &roots);
+    symlink(&roots, &theirs).unwrap();
+    lchown(&theirs, Some(B), Some(B)).unwrap();
+    let done = machine.daemon_of_a_task(&theirs);
+    assert!(done.stdout.contains(&told("a link there")), "{done:?}");
+    // Root's own.
+    let done = machine.daemon_of_a_task(&roots);
+    assert!(done.stdout.contains(&format!("daemon: {}.", roots.display())), "{done:?}");
+    assert!(!done.stdout.contains("not used"), "{done:?}");
 }
