@@ -24,6 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::core_parts::ThreadCaps;
 use crate::devices::{Devices, scheduler_settings};
+use crate::earlier_logs::EarlierLogs;
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
 use crate::file_contents::FileContents;
@@ -203,6 +204,7 @@ impl Launch {
         let signals = Signals::block().map_err(system("take over signals"))?;
         request_short_slice();
         let home_id = home.id()?;
+        let earlier_logs = self.executor.is_none().then(EarlierLogs::default);
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none())
             .then(|| Markers::new(&devices.units, &home_id, spec.keeps_results));
@@ -250,6 +252,7 @@ impl Launch {
             sampler,
             leases,
             leaders: LeaderRecord::new(home, run),
+            earlier_logs,
             markers,
             given: devices.given,
             home: home_id,

@@ -9,7 +9,8 @@ use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::SweepLanguage;
 use packhorse_intake::{Colour, TaskLanguage, printable};
 use packhorse_model::{
-    GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
+    GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskSpec,
+    VramRequest,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 use packhorse_trust::ensure_private_folder;
@@ -89,7 +90,7 @@ impl Resume {
                 Some(experiments_source(spec, experiments, tasks))
             }
             (SourceSpec::Grid(spec), Some(grid)) => Some(grid_source(spec, Rc::clone(grid), tasks)),
-            (source, _) => rest_of(source, tasks, colour)?,
+            (source, _) => rest_of(source, &spec.defaults, tasks, colour)?,
         };
         Ok(Self { home, lock, run, spec, reopened, source, rows, grid })
     }
@@ -219,6 +220,7 @@ fn read_saved_grid(spec: &GridSpec, colour: Colour) -> Result<Rc<Grid>, SessionE
 /// What is still to be read or made, if it can be read again.
 fn rest_of(
     source: &SourceSpec,
+    defaults: &TaskSpec,
     tasks: u32,
     colour: Colour,
 ) -> Result<Option<Box<dyn TaskSource>>, SessionError> {
@@ -236,7 +238,7 @@ fn rest_of(
         | SourceSpec::Grid(_)
         | SourceSpec::Experiments(_) => return Ok(None),
     };
-    let read_on = |streams| ReadTasks::new(streams, language, tasks);
+    let read_on = |streams| ReadTasks::new(streams, language, tasks).with_defaults(defaults);
     Ok(open_again(files).map(|streams| Box::new(read_on(streams)) as Box<dyn TaskSource>))
 }
 

@@ -33,6 +33,7 @@ mod other_runs;
 mod other_users;
 mod output;
 mod output_file;
+mod own_paths;
 mod placing;
 mod plan;
 mod preload;

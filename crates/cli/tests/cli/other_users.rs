@@ -13,7 +13,7 @@ use packhorse_test_parts::needs;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Done, finish};
+use crate::support::{Done, Running, finish, release};
 
 /// The user whose work it is.
 const A: u32 = 54_321;
@@ -417,4 +417,84 @@ fn a_daemon_of_mps_is_used_only_if_it_is_ours_or_roots() {
     let done = machine.daemon_of_a_task(&roots);
     assert!(done.stdout.contains(&format!("daemon: {}.", roots.display())), "{done:?}");
     assert!(!done.stdout.contains("not used"), "{done:?}");
+}
+
+/// What is in a state folder after runs with everything that keeps files there: with a umask
+/// that takes nothing away, and with one that takes everything.
+#[test]
+fn what_is_kept_is_its_owners_alone_whatever_the_umask() {
+    needs!(TwoUsers);
+    let machine = SharedMachine::new();
+    let _state = machine.gpu();
+    let long = format!("true {}; true", "x".repeat(200_000));
+    let tasks = format!(
+        "echo out; echo err >&2\n#packhorse retries=1\nfalse\n#packhorse vram=1G\ntrue\n{long}\n"
+    );
+    for umask in ["0", "777"] {
+        let work = machine.folder(&format!("work-{umask}"), A, A, 0o700);
+        let name = work.file_name().unwrap().to_str().unwrap();
+        machine.file(&format!("{name}/tasks"), A, A, 0o600, &tasks);
+        machine.file(&format!("{name}/rows.csv"), A, A, 0o600, "command\ntrue\n");
+        let command = |words: &str| {
+            let script = format!("umask {umask}; exec \"$0\" \"$@\"");
+            let on_gpu = machine.on_gpu([], &machine.path("none"));
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", &script]).arg(machine.path("packhorse")).args(words.split(' '));
+            command.uid(A).gid(A).current_dir(&work).env_clear().stdin(Stdio::null());
+            command.envs(on_gpu.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command.env("PACKHORSE_HOME", machine.path(&format!("home/new-{umask}/state")));
+            command
+        };
+        let run = |words: &str| finish(command(words));
+        // What MPS makes in its folder is as its own umask says, or cannot be used at all.
+        let mps = umask == "0";
+        let done = run(if mps { "run --mps --vram 1G tasks" } else { "run --vram 1G tasks" });
+        assert!(done.code == 1 && !done.stdout.contains("warning"), "{done:?}");
+        for words in [
+            "retry",
+            "run --slots 1 --output lines -- echo hello",
+            "run --slots 1 --output file -- echo hello",
+            "probe -- true",
+        ] {
+            let done = run(words);
+            assert!(done.code < 2, "{words}: {done:?}");
+        }
+        for words in ["ls", "show", "logs 1.1", "results", "peaks", "export 1"] {
+            let done = run(words);
+            assert_eq!(done.code, 0, "{words}: {done:?}");
+        }
+        // And while one is at work.
+        let gate = machine.path(&format!("{name}/gate"));
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &gate, kind, rustix::fs::Mode::from(0), 0).unwrap();
+        set_mode(&gate, 0o666);
+        let mut running = Running::start(command("run --slots 1"));
+        running.send("read x < gate\n");
+        running.wait_for("started: read");
+        let home = machine.path(&format!("home/new-{umask}"));
+        let mut kept = files_below(&home);
+        kept.push(home);
+        let look = |path: &PathBuf| Some((path.clone(), fs_err::symlink_metadata(path).ok()?));
+        let is_of_mps = |path: &Path| path.parent().is_some_and(|folder| folder.ends_with("pipe"));
+        let modes: Vec<_> = kept.iter().filter(|path| !is_of_mps(path)).filter_map(look).collect();
+        release(&gate);
+        assert_eq!(running.finish().code, 1, "there was nothing to read");
+        assert_eq!(kept.iter().any(|path| path.ends_with("pipe")), mps);
+        let named = |name: &str| kept.iter().any(|path| path.ends_with(name));
+        for name in [
+            "runs/1/lock",
+            "runs/1/logs/1.1.log",
+            "runs/1/logs/1.1.idx",
+            "runs/1/logs/4.1.sh",
+            "runs/last",
+            "id",
+        ] {
+            assert!(named(name), "{name}: {kept:?}");
+        }
+        for (path, found) in &modes {
+            let expected = if found.is_dir() { 0o700 } else { 0o600 };
+            let mode = found.permissions().mode() & 0o777;
+            assert_eq!(mode, expected, "umask {umask}: {} {mode:o}", path.display());
+        }
+    }
 }
