@@ -25,11 +25,9 @@ impl EarlierLogs {
             Ok(Some(backup)) => backup,
             Ok(None) => return Ok(None),
             Err(error) => {
-                let log = log.to_string_lossy();
-                let log = printable(&log);
                 return Err(format!(
-                    "cannot rename {log}, the log of an earlier run: {error}; \
-                     move it away, or choose another `log`"
+                    "its log would empty that of an earlier run: {error}; \
+                     move that away, or choose another `log`"
                 ));
             }
         };
@@ -59,7 +57,7 @@ fn rename(log: &Path) -> io::Result<Option<PathBuf>> {
     let mut backup = log.clone().into_os_string();
     backup.push("~");
     let backup = PathBuf::from(backup);
-    std::fs::rename(&log, &backup)?;
+    fs_err::rename(&log, &backup)?;
     Ok(Some(backup))
 }
 

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 /// Where a task was read: which of several sources, and the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    source: u32,
+    source: usize,
     line: u64,
 }
 
@@ -76,13 +76,12 @@ impl OwnPaths {
         if self.sources.last().is_none_or(|last| last != source) {
             self.sources.push(source.to_owned());
         }
-        let place = Place { source: self.sources.len() as u32 - 1, line };
+        let place = Place { source: self.sources.len() - 1, line };
         let folder = spec.folder.as_deref().or(self.folder.as_deref()).unwrap_or(Path::new(""));
         let shared = |key, path: &Path, first: Place| SharedPath {
             key,
             path: path.to_owned(),
-            source: (first.source != place.source)
-                .then(|| self.sources[first.source as usize].clone()),
+            source: (first.source != place.source).then(|| self.sources[first.source].clone()),
             line: first.line,
         };
         if let Some(log) = &spec.log
