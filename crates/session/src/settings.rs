@@ -94,7 +94,7 @@ struct Layer {
 }
 
 /// The variable that names a file of settings.
-const CONFIG_VARIABLE: &str = "PACKHORSE_CONFIG";
+const SETTINGS_VARIABLE: &str = "PACKHORSE_SETTINGS";
 
 /// What names such a file on the command line.
 const NAMING: &str = "--config ";
@@ -181,7 +181,7 @@ impl Settings {
         });
         let config_folder = config_folder.map(|folder| folder.join("packhorse"));
         let named = named.map(Path::to_owned).or_else(|| {
-            let variable = folder.and_then(|_| set(CONFIG_VARIABLE));
+            let variable = folder.and_then(|_| set(SETTINGS_VARIABLE));
             variable.map(PathBuf::from)
         });
         let named = named.map(std::path::absolute).transpose()?;

@@ -306,7 +306,7 @@ fn a_file_that_is_named_is_believed_by_the_run_its_plan_and_its_resumption() {
         ["run", "--output", "inherit", "--slots", "1", "--", "sh", "-c", "echo settings: $GOOD."];
     let mut command = machine.command("shared/work", words);
     let done = finish({
-        command.env("PACKHORSE_CONFIG", named);
+        command.env("PACKHORSE_SETTINGS", named);
         command
     });
     assert!(done.stdout.contains("settings: good."), "{done:?}");
