@@ -8,11 +8,10 @@ use packhorse_intake::TaskLanguage;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::SweepLanguage;
 use packhorse_model::{Exit, OutputMode, PoolSpec, RunSpec, SourceSpec, SweepSpec};
-use packhorse_session::settings::Settings;
 use packhorse_session::{ReadTasks, build_sweep, open_inputs};
 
 use crate::args::{SamplingMode, occurrences};
-use crate::commands::{Order, parameters, print, seed};
+use crate::commands::{Order, find_settings, parameters, print, seed};
 use crate::report::Legacy;
 use crate::{complain, terminal};
 
@@ -86,7 +85,7 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
         output: Some(OutputMode::Inherit),
         ..RunSpec::default()
     };
-    let order = Order { spec, settings: Settings::find()? };
+    let order = Order { spec, settings: find_settings()? };
     let language = TaskLanguage::Lines(Separator::Newline);
     let source = Box::new(ReadTasks::new(streams, language, 0));
     let summary = order.prepare()?.start(source, &mut Legacy::new(), &mut complain)?;

@@ -29,7 +29,7 @@ pub fn main() -> Exit {
         Some(dropin::SCHEDULER) => dropin::scheduler(words),
         Some(dropin::HYPERSEARCH) => dropin::hypersearch(words),
         _ => match args::Cli::read(&words) {
-            Ok(cli) => commands::dispatch(cli.command),
+            Ok(cli) => commands::dispatch(cli),
             Err(error) => return usage(&error),
         },
     };

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use packhorse_proc::{ProcEntry, user_name};
+use packhorse_proc::ProcEntry;
+use packhorse_trust::user_name;
 
 use crate::{GpuProcess, ProcessMemory};
 

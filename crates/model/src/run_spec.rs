@@ -48,6 +48,10 @@ pub struct RunSpec {
     /// What Slurm is asked for, if its tasks run on a Slurm cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmSpec>,
+    /// The file of settings that the person named. Later sessions and jobs of the run read it
+    /// instead of one that they find.
+    #[serde(with = "byte_string::path::option", skip_serializing_if = "Option::is_none")]
+    pub config: Option<PathBuf>,
 }
 
 optional_fields! {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use packhorse_intake::{did_you_mean, nearest};
 use packhorse_model::{Bytes, Placing};
-use packhorse_orders::{SCONTROL, STATE_FOLDER, read_trusted};
+use packhorse_orders::{SCONTROL, STATE_FOLDER};
+use packhorse_trust::read_trusted;
 use serde::Deserialize;
 
 use crate::rules::Allow;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use packhorse_proc::user_group;
+use packhorse_trust::user_group;
 
 /// A job, as Slurm describes it in the environment of the prolog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,8 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use packhorse_orders::{JOBS, JobOrders, is_trusted, read_trusted};
+use packhorse_orders::{JOBS, JobOrders};
+use packhorse_trust::{is_trusted, read_trusted};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 /// Locks of the MPS servers.

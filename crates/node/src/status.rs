@@ -4,7 +4,7 @@ use std::path::Path;
 
 use packhorse_model::{Bytes, Placing};
 use packhorse_orders::{GpuPart, JobOrders};
-use packhorse_proc::user_name;
+use packhorse_trust::user_name;
 use serde::Serialize;
 
 use crate::config::{Config, Mode};

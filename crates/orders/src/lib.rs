@@ -21,13 +21,11 @@ mod bpf;
 mod confine;
 mod orders;
 mod server_cgroup;
-mod trusted;
 
 pub use asked::asks_for_mps;
 pub use confine::{Confinement, confine, confine_step, is_confinable};
 pub use orders::{DeviceRule, GpuPart, JobOrders, OrdersError, VISIBLE};
 pub use server_cgroup::{ServerCgroup, join};
-pub use trusted::{is_trusted, read_trusted};
 
 /// Where the node's state is, unless the configuration says otherwise.
 pub const STATE_FOLDER: &str = "/run/packhorse";

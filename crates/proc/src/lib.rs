@@ -1,4 +1,4 @@
-//! What the system tells of processes and users: the one reader of `/proc`, and whether
+//! What the system tells of processes: the one reader of `/proc`, and whether
 //! a process has ended.
 //!
 //! A process may end, and its number may be given to another, between any two
@@ -9,9 +9,7 @@
 mod entry;
 mod leftovers;
 mod pidfd;
-mod user;
 
 pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, is_blocked_elsewhere, pids, variable};
 pub use leftovers::{MARK_HOME, MARK_RUN, ProcessKey, ProcessTable, RunProcesses};
 pub use pidfd::{has_ended, is_alive, is_readable};
-pub use user::{user_group, user_name};

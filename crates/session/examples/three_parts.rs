@@ -99,7 +99,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let spec =
         RunSpec { pool: PoolSpec { slots: Some(2), ..PoolSpec::default() }, ..RunSpec::default() };
     let mut notices = |text: &str| println!("{text}");
-    let settings = Settings::find()?;
+    let settings = Settings::find(None, &mut notices)?;
     let launch = Launch::prepare(spec, Colour::Off, &settings, &mut notices)?;
     let launch = launch.with_executor(Box::new(Pretender {
         bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,6 +58,7 @@ impl ControlSocket {
         // Left by a process that was killed; the run's lock is ours.
         let _ = fs_err::remove_file(&path);
         let socket = within(folder, |short| UnixDatagram::bind(short))?;
+        fs_err::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         socket.set_nonblocking(true)?;
         Ok(Self { socket, path, asking: Vec::new(), questions: 0 })
     }

@@ -19,10 +19,12 @@ use packhorse_store::{Home, NewRun, Reader, Record, RunLock, new_run_uuid};
 use packhorse_supervisor::{
     Children, EndNotice, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
 };
+use packhorse_trust::ensure_private_folder;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::core_parts::ThreadCaps;
 use crate::devices::{Devices, scheduler_settings};
+use crate::earlier_logs::EarlierLogs;
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
 use crate::file_contents::FileContents;
@@ -182,7 +184,7 @@ impl Launch {
         observer: &mut dyn Observer,
     ) -> Result<RunSummary, SessionError> {
         let home = part.home.clone();
-        fs_err::create_dir_all(home.run_dir(part.run))?;
+        ensure_private_folder(&home.run_dir(part.run))?;
         self.keep_and_run(&home, RunStorage::Elsewhere(part), None, observer)
     }
 
@@ -202,6 +204,7 @@ impl Launch {
         let signals = Signals::block().map_err(system("take over signals"))?;
         request_short_slice();
         let home_id = home.id()?;
+        let earlier_logs = self.executor.is_none().then(EarlierLogs::default);
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none())
             .then(|| Markers::new(&devices.units, &home_id, spec.keeps_results));
@@ -249,6 +252,7 @@ impl Launch {
             sampler,
             leases,
             leaders: LeaderRecord::new(home, run),
+            earlier_logs,
             markers,
             given: devices.given,
             home: home_id,
@@ -376,10 +380,9 @@ pub(crate) fn uses_leases(spec: &RunSpec) -> bool {
 
 /// The person's own signs of running out of memory.
 fn oom_signs(settings: &Settings) -> Result<OomSigns, SessionError> {
-    let Some(path) = settings.oom_texts() else {
+    let Some((path, text)) = settings.oom_texts()? else {
         return Ok(OomSigns::default());
     };
-    let text = fs_err::read_to_string(&path)?;
     Ok(OomSigns::parse(&path, &text)?)
 }
 

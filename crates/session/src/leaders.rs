@@ -13,6 +13,7 @@ use packhorse_model::RunId;
 use packhorse_proc::{ProcessKey, RunProcesses, boot_id};
 use packhorse_store::Home;
 use packhorse_supervisor::end_leftovers;
+use packhorse_trust::write_private;
 
 use crate::SessionError;
 use crate::executor::Executor;
@@ -130,7 +131,7 @@ fn write(path: &Path, leaders: &[ProcessKey]) -> std::io::Result<()> {
         text += &format!("\n{pid} {start_time}");
     }
     let draft = path.with_extension("new");
-    fs::write(&draft, text)?;
+    write_private(&draft, text)?;
     fs::rename(&draft, path)
 }
 

@@ -25,6 +25,8 @@ enum Answer {
     /// The answer to a question: for the engine, and if a daemon runs because of it, that
     /// one and its process.
     Input(MpsInput, Option<(Daemon, Option<u32>)>),
+    /// What there is to say, whatever is asked.
+    Warning(String),
     /// The daemons that nobody else uses have been ended; what went wrong, in words.
     Over(Vec<String>),
 }
@@ -33,6 +35,8 @@ enum Answer {
 pub(crate) enum MpsAnswer {
     /// For the engine; and the process of a daemon that is to be left alone.
     Input(MpsInput, Option<u32>),
+    /// What there is to say.
+    Warning(String),
     /// It is over. What went wrong, in words.
     Over(Vec<String>),
 }
@@ -98,6 +102,7 @@ impl MpsThread {
                 self.unanswered.pop_front();
                 (input, daemon)
             }
+            Ok(Answer::Warning(message)) => return Some(MpsAnswer::Warning(message)),
             Ok(Answer::Over(trouble)) => return Some(MpsAnswer::Over(trouble)),
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => return self.answer_of_nobody(),
@@ -172,7 +177,7 @@ struct Service {
     config: GpuConfig,
     state_folder: PathBuf,
     devices: Vec<DeviceInfo>,
-    /// The one that somebody else runs.
+    /// The one that root runs, or that was started by other means.
     theirs: Option<Daemon>,
     ours: FxHashMap<DeviceId, SharedDaemon>,
     answers: Sender<Answer>,
@@ -181,7 +186,10 @@ struct Service {
 
 impl Service {
     fn serve(mut self, questions: &Receiver<MpsAction>) {
-        self.theirs = Daemon::theirs(&self.config);
+        self.theirs = Daemon::theirs(&self.config).unwrap_or_else(|foreign| {
+            self.say(Answer::Warning(foreign.to_string()));
+            None
+        });
         for question in questions {
             let answer = match question {
                 MpsAction::Start(device) => self.start(device),

@@ -1,5 +1,6 @@
 //! Going on with a run.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,9 +9,11 @@ use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::SweepLanguage;
 use packhorse_intake::{Colour, TaskLanguage, printable};
 use packhorse_model::{
-    GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
+    GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskSpec,
+    VramRequest,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
+use packhorse_trust::ensure_private_folder;
 
 use crate::consume::{ConsumedFile, consuming};
 use crate::experiments::{experiments_source, open_experiments};
@@ -58,7 +61,7 @@ impl Resume {
         let reader = Reader::open(&home)?;
         let id = find_run(&reader, run)?.id;
         // Its folder may have been removed to save space.
-        fs_err::create_dir_all(home.run_dir(id))?;
+        ensure_private_folder(&home.run_dir(id))?;
         // From here on nobody else works on it.
         let lock = home.lock_run(id)?;
         // The process that had it may have written more until then.
@@ -87,7 +90,7 @@ impl Resume {
                 Some(experiments_source(spec, experiments, tasks))
             }
             (SourceSpec::Grid(spec), Some(grid)) => Some(grid_source(spec, Rc::clone(grid), tasks)),
-            (source, _) => rest_of(source, tasks, colour)?,
+            (source, _) => rest_of(source, &spec.defaults, tasks, colour)?,
         };
         Ok(Self { home, lock, run, spec, reopened, source, rows, grid })
     }
@@ -102,6 +105,11 @@ impl Resume {
         format!(
             "warning: run {id} had not read all of its input when it ended, and cannot read it again"
         )
+    }
+
+    /// The file of settings that was named when the run was made.
+    pub fn config(&self) -> Option<&Path> {
+        self.spec.config.as_deref()
     }
 
     /// What becomes of the output of its tasks, if nobody says otherwise.
@@ -152,6 +160,7 @@ impl Resume {
         end_leftovers(&home, id, notices)?;
         move_to(&mut spec, pool, id, notices);
         spec.output = output.or(spec.output);
+        spec.config = settings.named().map(Path::to_owned);
         let observer = match (&spec.source, &self.grid) {
             (SourceSpec::Grid(spec), Some(grid)) => {
                 SchedulerLog::beside(observer, spec, grid, std::iter::empty())?
@@ -211,6 +220,7 @@ fn read_saved_grid(spec: &GridSpec, colour: Colour) -> Result<Rc<Grid>, SessionE
 /// What is still to be read or made, if it can be read again.
 fn rest_of(
     source: &SourceSpec,
+    defaults: &TaskSpec,
     tasks: u32,
     colour: Colour,
 ) -> Result<Option<Box<dyn TaskSource>>, SessionError> {
@@ -228,7 +238,7 @@ fn rest_of(
         | SourceSpec::Grid(_)
         | SourceSpec::Experiments(_) => return Ok(None),
     };
-    let read_on = |streams| ReadTasks::new(streams, language, tasks);
+    let read_on = |streams| ReadTasks::new(streams, language, tasks).with_defaults(defaults);
     Ok(open_again(files).map(|streams| Box::new(read_on(streams)) as Box<dyn TaskSource>))
 }
 

@@ -4,6 +4,9 @@
 //! the current folder or the nearest above it), which outranks the user's
 //! `config.toml`, which outranks the defaults.
 //!
+//! A file that is found counts only if no other user can have written it
+//! ([`packhorse_trust`]). One that the person names takes the place of the project's.
+//!
 //! ```toml
 //! [pool]                 # what tasks run on
 //! max_per_gpu = 2
@@ -15,6 +18,7 @@
 //! partition = "gpu"
 //! ```
 
+mod files;
 mod layer_checks;
 
 use std::collections::BTreeMap;
@@ -31,8 +35,11 @@ use packhorse_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::SessionError;
 use crate::variables::{READ, SettingKind};
+use crate::{Notices, SessionError};
+
+use files::FoundFiles;
+pub use files::LeftOutFile;
 
 /// How long what happens is told only once it is written, if nobody says.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
@@ -86,6 +93,12 @@ struct Layer {
     mps_control: Option<String>,
 }
 
+/// The variable that names a file of settings.
+const SETTINGS_VARIABLE: &str = "PACKHORSE_SETTINGS";
+
+/// What names such a file on the command line.
+const NAMING: &str = "--config ";
+
 /// Keys that a file may not set, separated by blanks, and why.
 type RefusedKeys = (&'static str, &'static str);
 
@@ -124,24 +137,42 @@ pub struct Settings {
     /// How long what happens is told only once it is written.
     pub store_patience: Duration,
     driver_patience: Option<Duration>,
-    config_folder: Option<PathBuf>,
+    /// The file of signs of running out of GPU memory that was found, and its text.
+    found_oom_texts: Option<(PathBuf, String)>,
+    /// The file that the person has named.
+    named: Option<PathBuf>,
+    left_out: Vec<LeftOutFile>,
 }
 
 impl Settings {
-    /// What the environment, the project's file and the user's file say.
-    pub fn find() -> Result<Self, SessionError> {
+    /// What the environment, the project's file and the user's file say. `named` is the file that
+    /// counts instead of a project's, unless the environment names one. Tells which files were
+    /// left out.
+    pub fn find(named: Option<&Path>, notices: &mut Notices<'_>) -> Result<Self, SessionError> {
         let folder = std::env::current_dir().unwrap_or_default();
-        Self::find_from(Some(&folder), |name| std::env::var_os(name))
+        Self::find_from(named, Some(&folder), |name| std::env::var_os(name), notices)
     }
 
-    /// The same without a project's file: anybody could have put one where root happens to be.
-    pub fn find_without_project() -> Result<Self, SessionError> {
-        Self::find_from(None, |name| std::env::var_os(name))
+    /// The same without a project's file: root reads none where it happens to be.
+    pub fn find_without_project(notices: &mut Notices<'_>) -> Result<Self, SessionError> {
+        Self::find_from(None, None, |name| std::env::var_os(name), notices)
+    }
+
+    /// The file that the person has named.
+    pub fn named(&self) -> Option<&Path> {
+        self.named.as_deref()
+    }
+
+    /// The files that were found and do not count.
+    pub fn left_out(&self) -> &[LeftOutFile] {
+        &self.left_out
     }
 
     fn find_from(
+        named: Option<&Path>,
         folder: Option<&Path>,
         variable: impl Fn(&str) -> Option<OsString>,
+        notices: &mut Notices<'_>,
     ) -> Result<Self, SessionError> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let config_folder = set("XDG_CONFIG_HOME").map(PathBuf::from).or_else(|| {
@@ -149,25 +180,48 @@ impl Settings {
             home.map(|home| home.join(".config"))
         });
         let config_folder = config_folder.map(|folder| folder.join("packhorse"));
+        let named = named.map(Path::to_owned).or_else(|| {
+            let variable = folder.and_then(|_| set(SETTINGS_VARIABLE));
+            variable.map(PathBuf::from)
+        });
+        let named = named.map(std::path::absolute).transpose()?;
         let mut layers = environment(set)?;
-        let folders = folder.into_iter().flat_map(Path::ancestors);
-        let mut project = folders.map(|folder| folder.join(PROJECT_FILE));
-        if let Some(path) = project.find(|path| path.is_file()) {
-            layers.push(read(path, &[OF_SINGLE_TASKS, OF_STORED_RUNS, NOT_FOR_PROJECTS])?);
+        let mut files = FoundFiles::default();
+        if let Some(path) = &named {
+            let text = files::read_named(path)?;
+            layers.push(read(path.clone(), &text, &[OF_SINGLE_TASKS, OF_STORED_RUNS])?);
+        } else {
+            let folders = folder.into_iter().flat_map(Path::ancestors);
+            let mut projects = folders.map(|folder| folder.join(PROJECT_FILE));
+            let found = projects.find_map(|path| files.read(&path, NAMING).transpose());
+            if let Some((path, text)) = found.transpose()? {
+                let refused = [OF_SINGLE_TASKS, OF_STORED_RUNS, NOT_FOR_PROJECTS];
+                layers.push(read(path, &text, &refused)?);
+            }
         }
-        if let Some(path) = config_folder.as_ref().map(|folder| folder.join("config.toml"))
-            && path.is_file()
+        let own = config_folder.as_ref().map(|folder| folder.join("config.toml"));
+        if let Some(path) = own
+            && let Some((path, text)) = files.read(&path, NAMING)?
         {
-            layers.push(read(path, &[OF_SINGLE_TASKS, OF_STORED_RUNS])?);
+            layers.push(read(path, &text, &[OF_SINGLE_TASKS, OF_STORED_RUNS])?);
         }
-        Self::merge(layers, config_folder)
+        let mut settings = Self::merge(layers)?;
+        settings.named = named;
+        if settings.path("oom_texts").is_none()
+            && let Some(folder) = config_folder
+        {
+            settings.found_oom_texts =
+                files.read(&folder.join("oom-texts"), "PACKHORSE_OOM_TEXTS=")?;
+        }
+        settings.left_out = files.left_out;
+        for file in &settings.left_out {
+            notices(&file.to_string());
+        }
+        Ok(settings)
     }
 
     /// Lays the layers over each other, the first on top.
-    fn merge(
-        layers: Vec<(Layer, SettingOrigin)>,
-        config_folder: Option<PathBuf>,
-    ) -> Result<Self, SessionError> {
+    fn merge(layers: Vec<(Layer, SettingOrigin)>) -> Result<Self, SessionError> {
         let mut settings = Self {
             pool: PoolSpec::default(),
             task: TaskSpec::default(),
@@ -176,7 +230,9 @@ impl Settings {
             set: BTreeMap::new(),
             store_patience: STORE_PATIENCE,
             driver_patience: None,
-            config_folder,
+            found_oom_texts: None,
+            named: None,
+            left_out: Vec::new(),
         };
         for (layer, origin) in layers {
             layer_checks::check(&layer, &origin)?;
@@ -265,12 +321,15 @@ impl Settings {
         set.unwrap_or_else(|| packhorse_leases::DEFAULT_FOLDER.into())
     }
 
-    /// The person's own signs of running out of GPU memory.
-    pub(crate) fn oom_texts(&self) -> Option<PathBuf> {
-        self.path("oom_texts").or_else(|| {
-            let path = self.config_folder.as_ref()?.join("oom-texts");
-            path.exists().then_some(path)
-        })
+    /// The person's own signs of running out of GPU memory: the file and its text.
+    pub(crate) fn oom_texts(&self) -> Result<Option<(PathBuf, String)>, SessionError> {
+        match self.path("oom_texts") {
+            Some(named) => {
+                let text = files::read_named(&named)?;
+                Ok(Some((named, text)))
+            }
+            None => Ok(self.found_oom_texts.clone()),
+        }
     }
 
     /// Every setting there is: its value, if it has one, and where that comes from, if
@@ -386,10 +445,13 @@ fn environment(
 }
 
 /// The layer of a file.
-fn read(path: PathBuf, refused: &[RefusedKeys]) -> Result<(Layer, SettingOrigin), SessionError> {
-    let text = fs_err::read_to_string(&path)?;
+fn read(
+    path: PathBuf,
+    text: &str,
+    refused: &[RefusedKeys],
+) -> Result<(Layer, SettingOrigin), SessionError> {
     let origin = SettingOrigin::File(path);
-    let layer = toml::from_str(&text)
+    let layer = toml::from_str(text)
         .map_err(|error| origin.error(layer_checks::reworded(&error, refused)))?;
     let set = flat(&layer);
     for (keys, why) in refused {
@@ -441,11 +503,13 @@ mod tests {
 
     fn find(folder: &Path, variables: &[(&str, &str)]) -> Result<Settings, SessionError> {
         let home = folder.join("home").into_os_string();
-        Settings::find_from(Some(&folder.join("project/deep/down")), |name| {
+        let variable = |name: &str| {
             let set = variables.iter().find(|(set, _)| *set == name);
             let set = set.map(|(_, value)| OsString::from(value));
             set.or_else(|| (name == "HOME").then(|| home.clone()))
-        })
+        };
+        let below = folder.join("project/deep/down");
+        Settings::find_from(None, Some(&below), variable, &mut |notice| panic!("{notice}"))
     }
 
     fn folder(project: &str, user: &str) -> tempfile::TempDir {

@@ -5,11 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use fs_err::File;
 use packhorse_intake::lines::LineError;
-use packhorse_intake::{Colour, TaskLanguage, TaskReader};
+use packhorse_intake::{Colour, TaskLanguage, TaskReader, printable};
 use packhorse_model::TaskSpec;
 use rustc_hash::FxHashMap;
 use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, retry_on_intr};
+
+use crate::own_paths::OwnPaths;
 
 /// At most so many tasks are taken from what has been read at once: the rest of it takes
 /// less memory as it is.
@@ -173,6 +175,8 @@ pub struct ReadTasks {
     count: Option<u64>,
     /// The numbers of tasks that have a name.
     names: FxHashMap<String, u32>,
+    /// What tasks have for themselves, unless that was checked before.
+    paths: OwnPaths,
     /// The last line that was rejected: one line may have several mistakes.
     last_rejected: (String, u64),
     /// This stream has ended; what was read of it may not have been taken yet.
@@ -192,13 +196,21 @@ impl ReadTasks {
             number: 0,
             count: None,
             names: FxHashMap::default(),
+            paths: OwnPaths::default(),
             last_rejected: (String::new(), 0),
             ended: false,
             more: false,
         }
     }
 
-    /// Tells how many tasks will be read in all.
+    /// Tells what holds for tasks that say nothing themselves.
+    #[must_use]
+    pub fn with_defaults(mut self, defaults: &TaskSpec) -> Self {
+        self.paths = OwnPaths::new(defaults);
+        self
+    }
+
+    /// Tells how many tasks will be read in all, if all were looked through before.
     #[must_use]
     pub fn with_count(mut self, count: Option<u64>) -> Self {
         self.count = count;
@@ -282,7 +294,20 @@ impl TaskSource for ReadTasks {
         let mut filled = std::mem::take(&mut self.more);
         while read.tasks.len() < AT_ONCE {
             match self.reader.next() {
-                Some(Ok(entry)) => read.tasks.extend(self.number(entry.spec)),
+                Some(Ok(entry)) => {
+                    let shared = match self.count {
+                        Some(_) => None,
+                        None => self.paths.take(&entry.spec, &name, entry.line).err(),
+                    };
+                    match shared {
+                        None => read.tasks.extend(self.number(entry.spec)),
+                        Some(shared) => {
+                            let place = format!("{}:{}", printable(&name), entry.line);
+                            let message = format!("a line was not run\nerror: {place}: {shared}");
+                            read.rejected.push((1, message));
+                        }
+                    }
+                }
                 Some(Err(error)) => read.rejected.push(self.reject(&name, &error)),
                 None if self.ended => {
                     self.ended = false;

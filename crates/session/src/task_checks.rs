@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Seek as _, SeekFrom};
 
-use packhorse_intake::{Colour, TaskLanguage, TaskReader};
+use packhorse_intake::{Colour, TaskLanguage, TaskReader, printable};
 use packhorse_model::TaskSpec;
 use rustc_hash::FxHashSet;
 
 use crate::SessionError;
 use crate::launch::Launch;
+use crate::own_paths::OwnPaths;
 use crate::source::InputStream;
 
 /// What tasks of files ask for themselves, each different request once.
@@ -16,6 +17,7 @@ use crate::source::InputStream;
 pub struct TaskChecks {
     seen: FxHashSet<String>,
     checks: Vec<Check>,
+    paths: OwnPaths,
 }
 
 struct Check {
@@ -27,6 +29,11 @@ struct Check {
 }
 
 impl TaskChecks {
+    /// For tasks of a run with these defaults.
+    pub fn new(defaults: &TaskSpec) -> Self {
+        Self { paths: OwnPaths::new(defaults), ..Self::default() }
+    }
+
     /// Looks through files, and goes back to their starts. Tells what is wrong with them.
     /// A pipe can be read only once and is looked at as it comes; what follows it is too,
     /// for it may need names from it. Returns how many tasks there are, if all could be
@@ -56,7 +63,11 @@ impl TaskChecks {
                     match read {
                         Ok(entry) => {
                             tasks += 1;
-                            self.note(&stream.name, entry.line, &entry.spec);
+                            let (name, line) = (&stream.name, entry.line);
+                            self.note(name, line, &entry.spec);
+                            if let Err(shared) = self.take_paths(name, line, &entry.spec) {
+                                mistake(shared);
+                            }
                         }
                         Err(error) => mistake(error.render(&stream.name, colour)),
                     }
@@ -69,6 +80,13 @@ impl TaskChecks {
             stream.file.seek(SeekFrom::Start(start))?;
         }
         Ok(Some(tasks))
+    }
+
+    /// Takes the paths that the task at a line has for itself. The error says which earlier task
+    /// has one of them.
+    pub fn take_paths(&mut self, source: &str, line: u64, spec: &TaskSpec) -> Result<(), String> {
+        let taken = self.paths.take(spec, source, line);
+        taken.map_err(|shared| format!("error: {}:{line}: {shared}", printable(source)))
     }
 
     /// Takes note of what the task at a line asks for.

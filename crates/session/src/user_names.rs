@@ -26,7 +26,7 @@ struct FoundNames {
 
 impl Default for UserNames {
     fn default() -> Self {
-        Self::new(packhorse_proc::user_name)
+        Self::new(packhorse_trust::user_name)
     }
 }
 

@@ -68,6 +68,10 @@ pub const READ: &[ReadVariable] = &[
         "where your [settings](settings.md) are: `$XDG_CONFIG_HOME/packhorse`, else `~/.config/packhorse`",
     ),
     plain(
+        "PACKHORSE_SETTINGS",
+        "a file of [settings](settings.md#which-files-count), as `--config`",
+    ),
+    plain(
         "CUDA_VISIBLE_DEVICES",
         "which GPUs `--gpus all`, the default, means. With AMD's driver, `ROCR_VISIBLE_DEVICES`, else `HIP_VISIBLE_DEVICES`",
     ),

@@ -5,6 +5,7 @@
 //! back into the queue; if Slurm ends it for somebody more urgent, it submits another job.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -22,6 +23,7 @@ use packhorse_session::{
     Signals,
 };
 use packhorse_store::Home;
+use packhorse_trust::{create_private_folder, write_private};
 
 use crate::SlurmError;
 use crate::allocation::Allocation;
@@ -191,7 +193,8 @@ impl Element {
         };
         let time = ends.map(|ends| part_time(&spec, ends, earlier));
         let home = NodeHome::make(&self.allocation.name, &self.run.home)?;
-        let launch = Launch::prepare(spec, Colour::Off, &Settings::find()?, notices)?;
+        let settings = Settings::find(spec.config.as_deref(), notices)?;
+        let launch = Launch::prepare(spec, Colour::Off, &settings, notices)?;
         let mut observer = Both {
             file: OutcomeWriter {
                 file: Rc::clone(file),
@@ -334,6 +337,9 @@ fn part_time(spec: &RunSpec, ends: Instant, earlier: &EarlierLives) -> PartTime 
     PartTime { ends: now + whole, whole, seen: seen.collect() }
 }
 
+/// How many names are tried for a folder on a node.
+const MOST_NAMES: u32 = 100;
+
 /// A state folder of this node, for as long as the job takes.
 struct NodeHome {
     home: Home,
@@ -344,11 +350,19 @@ impl NodeHome {
     /// `id` is that of the person's own: tasks belong to that.
     fn make(job: &str, id: &str) -> Result<Self, SlurmError> {
         let name = format!("packhorse-{job}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        // Another user may have taken a name that can be guessed.
+        let mut names = (0..MOST_NAMES).map(|twin| format!("{name}-{twin}"));
+        let path = names.find_map(|name| {
+            let path = std::env::temp_dir().join(name);
+            match create_private_folder(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => None,
+                other => Some(other.map(|()| path)),
+            }
+        });
+        let path = path.unwrap_or_else(|| Err(ErrorKind::AlreadyExists.into()))?;
         let home = Home::open(&path)?;
-        let made = Self { home, path };
-        fs::write(made.path.join("id"), format!("{id}\n"))?;
-        Ok(made)
+        write_private(&path.join("id"), format!("{id}\n"))?;
+        Ok(Self { home, path })
     }
 }
 

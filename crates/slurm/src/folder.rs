@@ -19,11 +19,12 @@
 //! ```
 
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err::{self as fs, File, OpenOptions};
 use packhorse_model::{ByteString, RunId, RunSpec, Timestamp};
+use packhorse_trust::create_private_folder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -125,7 +126,7 @@ impl SharedFolder {
         // Somebody may have died over one with this number.
         let names = (0_u32..).map(|twin| format!(".new-{}-{twin}", std::process::id()));
         for path in names.map(|name| parent.join(name)) {
-            match private_folder(&path) {
+            match create_private_folder(&path) {
                 Ok(()) => {
                     let folder = Self(path);
                     for part in ["outcomes", "logs", "slurm", "jobs", "submitting"] {
@@ -147,8 +148,9 @@ impl SharedFolder {
         let twins = (2_u32..).map(|twin| format!("{run}-{twin}"));
         let names = std::iter::once(run.to_string()).chain(twins);
         for path in names.map(|name| parent.join(name)) {
-            // An empty folder is replaced, so this takes the name, and then the place.
-            match private_folder(&path) {
+            // Nobody else looks into it: variables of tasks may be secrets. An empty folder is
+            // replaced, so this takes the name, and then the place.
+            match create_private_folder(&path) {
                 Ok(()) => {
                     fs::rename(&self.0, &path)?;
                     self.0 = path;
@@ -321,15 +323,6 @@ impl SharedFolder {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// Makes a folder that nobody else can look into: variables of tasks may be secrets.
-fn private_folder(path: &Path) -> std::io::Result<()> {
-    let made = std::fs::DirBuilder::new().mode(0o700).create(path);
-    made.map_err(|error| {
-        let text = format!("failed to create folder `{}`: {error}", path.display());
-        std::io::Error::new(error.kind(), text)
-    })
 }
 
 /// A value on one line.

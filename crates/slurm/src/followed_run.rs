@@ -9,6 +9,7 @@ use fs_err as fs;
 use packhorse_model::{Event, EventKind, Record, RunId, RunSummary, Timestamp};
 use packhorse_session::stored_run;
 use packhorse_store::{Home, Reader, RunLock, Writer};
+use packhorse_trust::write_private;
 
 use crate::SlurmError;
 use crate::commands::output_file;
@@ -235,7 +236,7 @@ impl FollowedRun {
         let positions: Vec<_> = self.files.positions().into_iter().collect();
         let path = self.home.run_dir(self.run).join(POSITIONS);
         let draft = path.with_extension("new");
-        fs::write(&draft, json(&positions))?;
+        write_private(&draft, json(&positions))?;
         Ok(fs::rename(draft, path)?)
     }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use packhorse_orders::{
     Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, SERVER_SECONDS, STATE_FOLDER, asks_for_mps,
-    confine, confine_step, is_confinable, read_trusted,
+    confine, confine_step, is_confinable,
 };
+use packhorse_trust::read_trusted;
 
 use crate::patience;
 use crate::slurm::{self, Spank};

@@ -1,9 +1,12 @@
 //! Opening the database, in as few statements as will do: the first task of a
 //! run may be waiting for it.
 
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
+use packhorse_trust::open_private;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -125,9 +128,29 @@ pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, StoreError
     Ok(Some(db))
 }
 
+/// Makes an empty file for a database, or closes one that is open to others. SQLite gives the
+/// files beside it the same mode.
+pub(crate) fn make_private_file(path: &Path) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    match open_private(options.write(true).create_new(true), path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        other => return other.map(drop),
+    }
+    // Without opening it: to close it again would take away the locks that other connections of
+    // this process have.
+    let mode = fs_err::metadata(path)?.permissions().mode() & 0o777;
+    if mode & 0o177 != 0 {
+        fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
 /// A connection, and the version of the database.
 fn connect(home: &Home, flags: OpenFlags) -> Result<(Connection, i32), StoreError> {
     home.refuse_other_files()?;
+    if flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
+        make_private_file(&home.db())?;
+    }
     let connect = || {
         let flags = flags
             | OpenFlags::SQLITE_OPEN_READ_WRITE

@@ -2,6 +2,7 @@ use std::io;
 use std::path::PathBuf;
 
 use packhorse_model::RunId;
+use packhorse_trust::Distrust;
 use rusqlite::ErrorCode;
 
 /// Why the store could not do what it was asked to.
@@ -25,6 +26,17 @@ pub enum StoreError {
         owner: u32,
         /// The user id of this process.
         me: u32,
+    },
+    /// The folder was found where the person named none, and another user may have put it there.
+    #[error(
+        "the state folder {} {}\nhint: set PACKHORSE_HOME to a folder of your own",
+        path.display(), distrust.to_string().trim_start_matches("it ")
+    )]
+    FoundHome {
+        /// The folder.
+        path: PathBuf,
+        /// Why it does not count.
+        distrust: Distrust,
     },
     /// Others may look into the state folder.
     #[error(

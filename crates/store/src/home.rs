@@ -1,10 +1,10 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use packhorse_model::RunId;
+use packhorse_trust::{check_link, ensure_private_folder};
 use rustix::fs::{Mode, OFlags, fstat, open};
 
 use crate::StoreError;
@@ -31,8 +31,13 @@ impl Home {
     /// `$XDG_STATE_HOME/packhorse`, else `~/.local/state/packhorse`. Creates
     /// it if need be.
     pub fn locate() -> Result<Self, StoreError> {
-        let path = choose(|name| std::env::var_os(name), std::env::home_dir)?;
-        Self::open(path)
+        match choose(|name| std::env::var_os(name), std::env::home_dir)? {
+            Chosen::Named(path) => Self::open(path),
+            Chosen::Found(path) => match check_link(&path) {
+                Ok(()) => Self::open(path),
+                Err(distrust) => Err(StoreError::FoundHome { path, distrust }),
+            },
+        }
     }
 
     /// Opens this folder, creating it for its owner alone (0700) if need be. One that
@@ -106,14 +111,20 @@ impl Home {
     }
 }
 
+/// The path of the folder, and whether the person has named it.
+enum Chosen {
+    Named(PathBuf),
+    Found(PathBuf),
+}
+
 /// The folder's path by the rules of [`Home::locate`].
 fn choose(
     variable: impl Fn(&str) -> Option<OsString>,
     home: impl Fn() -> Option<PathBuf>,
-) -> Result<PathBuf, StoreError> {
+) -> Result<Chosen, StoreError> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     if let Some(path) = set("PACKHORSE_HOME") {
-        return Ok(path.into());
+        return Ok(Chosen::Named(path.into()));
     }
     // The XDG specification has relative paths ignored.
     let state = set("XDG_STATE_HOME")
@@ -121,23 +132,17 @@ fn choose(
         .filter(|path| path.is_absolute())
         .or_else(|| home().filter(|path| path.is_absolute()).map(|path| path.join(".local/state")))
         .ok_or(StoreError::NoHome)?;
-    Ok(state.join("packhorse"))
+    Ok(Chosen::Found(state.join("packhorse")))
 }
 
 fn open_or_create(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match open(path, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => {
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(
-                |error| {
-                    let text = format!(
-                        "failed to create folder `{}`: {error}\n\
-                         hint: set PACKHORSE_HOME to a folder of your own",
-                        path.display()
-                    );
-                    io::Error::new(error.kind(), text)
-                },
-            )?;
+            ensure_private_folder(path).map_err(|error| {
+                let text = format!("{error}\nhint: set PACKHORSE_HOME to a folder of your own");
+                io::Error::new(error.kind(), text)
+            })?;
             open(path, flags, Mode::empty())
         }
         other => other,

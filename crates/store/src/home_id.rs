@@ -4,6 +4,7 @@ use std::path::Path;
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use packhorse_model::Timestamp;
+use packhorse_trust::write_private;
 use rustix::fs::OFlags;
 
 use crate::{Home, new_run_uuid};
@@ -27,7 +28,7 @@ impl Home {
         // Whole or not at all, and the first of several who make one decides.
         let draft = self.path().join(format!("{NAME}.{}", std::process::id()));
         let id = new_run_uuid(Timestamp::now()).to_string();
-        fs::write(&draft, format!("{id}\n"))?;
+        write_private(&draft, format!("{id}\n"))?;
         let mut made = fs::hard_link(&draft, &path);
         if !path.exists() {
             // Not every file system has links.

@@ -1,9 +1,11 @@
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-use fs_err::{File, OpenOptions};
+use fs_err::File;
 use packhorse_model::RunId;
+use packhorse_trust::open_private;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -93,12 +95,10 @@ impl Home {
 
     fn lock_file(&self, run: RunId, create: bool) -> Result<File, StoreError> {
         // Over NFS an exclusive lock needs a file that is open for writing.
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(create)
-            .truncate(false)
-            .open(self.run_dir(run).join("lock"));
+        let path = self.run_dir(run).join("lock");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(create).truncate(false);
+        let file = open_private(&mut options, &path).map(|file| File::from_parts(file, path));
         file.map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => StoreError::NoSuchRun { run },
             _ => error.into(),

@@ -1,12 +1,13 @@
 //! Giving out run numbers without opening the database: whoever makes the
 //! folder `runs/N` has the number N.
 
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use fs_err::OpenOptions;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use packhorse_model::RunId;
+use packhorse_trust::{create_private_folder, ensure_private_folder, open_private};
 use rustix::fs::OFlags;
 
 use crate::home_id::read_at_once;
@@ -18,13 +19,11 @@ const HIGHEST: u32 = i32::MAX.cast_unsigned();
 /// Writes the number down, always in the same width: to truncate the file
 /// first would make ext4 write it to disk when it is closed.
 fn write_hint(hint: &Path, number: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        // Whoever put a fifo there is not waited for.
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(hint)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    // Whoever put a fifo there is not waited for.
+    options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let mut file = open_private(&mut options, hint)?;
     file.write_all(format!("{number:10}\n").as_bytes())
 }
 
@@ -44,7 +43,7 @@ impl Home {
             }
             number += 1;
             let folder = runs.join(number.to_string());
-            match fs_err::create_dir(&folder) {
+            match create_private_folder(&folder) {
                 Ok(()) => break,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error.into()),
@@ -62,7 +61,7 @@ impl Home {
     fn highest_number(&self) -> Result<u32, StoreError> {
         let runs = self.runs_dir();
         let mut highest = 0;
-        fs_err::create_dir_all(&runs)?;
+        ensure_private_folder(&runs)?;
         for entry in fs_err::read_dir(&runs)? {
             let name = entry?.file_name();
             let number = name.to_str().and_then(|name| name.parse().ok());

@@ -15,7 +15,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -23,6 +23,7 @@ use fs_err::{File, OpenOptions};
 
 use packhorse_model::Stream;
 use packhorse_proc::ProcEntry;
+use packhorse_trust::{ensure_private_folder, make_private};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::Pid;
 
@@ -95,7 +96,7 @@ impl Log {
         if stream != self.stream {
             let file = match index {
                 Some(file) => file,
-                None => index.insert(create(&self.index, 0o700)?),
+                None => index.insert(create(&self.index, Owner::State)?),
             };
             // The index first: a record that points to the log's end is
             // harmless, bytes that no record claims would change their stream.
@@ -110,7 +111,7 @@ impl Log {
     /// Makes the file, before anything is written.
     pub(crate) fn open(&mut self) -> io::Result<()> {
         let own = self.path.with_extension(INDEX) != self.index;
-        let log = create(&self.path, if own { 0o777 } else { 0o700 })?;
+        let log = create(&self.path, if own { Owner::Task } else { Owner::State })?;
         self.state = LogState::Open { log, index: None };
         Ok(())
     }
@@ -159,18 +160,24 @@ impl LogScan {
     }
 }
 
-/// Makes the file, and its folder if it is not there (any more): the state folder for its
-/// owner alone, others as usual.
-fn create(path: &Path, folder_mode: u32) -> io::Result<File> {
-    match (open(path), path.parent()) {
+/// Whose a file is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// It is in the state folder, which is for its owner alone.
+    State,
+    /// The task wants it: it is made with the person's umask.
+    Task,
+}
+
+/// Makes the file, and its folder if it is not there (any more).
+fn create(path: &Path, owner: Owner) -> io::Result<File> {
+    match (open(path, owner), path.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
-            let mut builder = std::fs::DirBuilder::new();
-            let made = builder.recursive(true).mode(folder_mode).create(folder);
-            made.map_err(|error| {
-                let text = format!("failed to create folder `{}`: {error}", folder.display());
-                io::Error::new(error.kind(), text)
-            })?;
-            open(path)
+            match owner {
+                Owner::State => ensure_private_folder(folder)?,
+                Owner::Task => fs_err::create_dir_all(folder)?,
+            }
+            open(path, owner)
         }
         (other, _) => other,
     }
@@ -178,7 +185,7 @@ fn create(path: &Path, folder_mode: u32) -> io::Result<File> {
 
 /// Opens a file to write to, but no pipe: nobody might ever read from it, and we would wait
 /// for that with everything else.
-fn open(path: &Path) -> io::Result<File> {
+fn open(path: &Path, owner: Owner) -> io::Result<File> {
     // Somebody else may write to it as well: whoever was given it.
     let flags = OFlags::APPEND;
     let at_once = flags | OFlags::NONBLOCK;
@@ -187,7 +194,10 @@ fn open(path: &Path) -> io::Result<File> {
         .create(true)
         .truncate(true)
         .custom_flags(at_once.bits().cast_signed())
-        .mode(0o600)
+        .mode(match owner {
+            Owner::State => 0o600,
+            Owner::Task => 0o666,
+        })
         .open(path);
     let pipe = || {
         let text = format!("`{}` is a pipe, not a file", path.display());
@@ -205,6 +215,8 @@ fn open(path: &Path) -> io::Result<File> {
     }
     if !kind.is_file() {
         fcntl_setfl(&file, flags)?;
+    } else if owner == Owner::State {
+        make_private(file.file())?;
     }
     Ok(file)
 }

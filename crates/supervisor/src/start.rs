@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use packhorse_model::{Command, Outcome, OutputMode};
 use packhorse_proc::MARK_HOME;
+use packhorse_trust::{ensure_private_folder, write_private};
 use rustix::event::epoll;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
@@ -329,8 +330,8 @@ fn lay_out_command(job: &Job, buffer: &mut SpawnBuffer) -> Result<(), String> {
 fn script(job: &Job, line: &[u8]) -> Result<OsString, String> {
     let path = job.log.with_extension("sh");
     path.parent()
-        .map_or(Ok(()), fs_err::create_dir_all)
-        .and_then(|()| fs_err::write(&path, line))
+        .map_or(Ok(()), ensure_private_folder)
+        .and_then(|()| write_private(&path, line))
         .map_err(|error| format!("cannot write its {} bytes to a script: {error}", line.len()))?;
     // It may run in another folder.
     let path = std::path::absolute(&path).unwrap_or(path);

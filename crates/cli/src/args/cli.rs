@@ -1,7 +1,7 @@
 //! The whole command line, and what has to be done to it before it can be read.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
@@ -21,6 +21,13 @@ use super::{
 #[command(name = "packhorse", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Start with: packhorse run --gpus 0,1 commands.txt")]
 pub struct Cli {
+    /// Read settings from this file instead of the nearest packhorse.toml
+    ///
+    /// A packhorse.toml that is found in this folder or above it counts only if no other user
+    /// can write to it. A file that is named here counts whoever can, and may set everything.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Verb,
@@ -230,6 +237,6 @@ pub enum Verb {
     /// Write the manual pages to a folder
     Man {
         /// Where to.
-        folder: std::path::PathBuf,
+        folder: PathBuf,
     },
 }

@@ -146,7 +146,7 @@ pub struct StopArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Options override environment variables, which override packhorse.toml in this folder
-or above it, which overrides ~/.config/packhorse/config.toml, which overrides the
+or above it (or the file that --config names), which overrides ~/.config/packhorse/config.toml, which overrides the
 defaults. docs/settings.md describes every setting.")]
 pub struct ConfigArgs {
     /// Also show the defaults of settings that have not been set

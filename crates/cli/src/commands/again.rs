@@ -1,10 +1,9 @@
 use anyhow::bail;
 use packhorse_model::{Exit, PoolSpec, SlurmSpec};
-use packhorse_session::settings::Settings;
 use packhorse_session::{Resume, WhichTasks, find_run};
 use packhorse_store::{Home, Reader, StoredRun};
 
-use super::launch::observer;
+use super::launch::{find_settings_of, observer};
 use super::slurm::resume_run;
 use crate::args::AgainArgs;
 use crate::{complain, terminal, wording};
@@ -41,11 +40,12 @@ pub fn again(args: &AgainArgs, which: WhichTasks) -> anyhow::Result<Exit> {
     }
     let output = args.output.mode();
     let shown = output.or(resume.output());
+    let settings = find_settings_of(resume.config())?;
     let summary = resume.start(
         args.pool.spec(),
         output,
         terminal::colour(),
-        &Settings::find()?,
+        &settings,
         observer(&args.output, shown, false),
         &mut complain,
     )?;

@@ -1,16 +1,17 @@
 use std::io::Write as _;
 
 use packhorse_model::Exit;
-use packhorse_session::settings::Settings;
 use serde_json::{Value, json};
 
+use super::launch::find_settings;
 use super::table::{print_json, table};
 use crate::args::ConfigArgs;
 use crate::{complain, wording};
 
 /// `packhorse config`
 pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
-    let mut listed = Settings::find()?.list();
+    let settings = find_settings()?;
+    let mut listed = settings.list();
     if !args.all {
         listed.retain(|_, (_, origin)| origin.is_some());
     }
@@ -18,12 +19,17 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
         let from = origin.map_or_else(|| "default".to_owned(), |origin| origin.to_string());
         (key, value, from)
     });
+    let left_out = settings.left_out();
     if args.json {
         let listed =
             listed.map(|(key, value, from)| json!({"setting": key, "value": value, "from": from}));
-        return print_json(&listed.collect());
+        let left_out = left_out.iter().map(|file| {
+            let from = file.path.to_string_lossy();
+            json!({"setting": null, "value": null, "from": from, "left_out": file.reason})
+        });
+        return print_json(&listed.chain(left_out).collect());
     }
-    if listed.len() == 0 {
+    if listed.len() == 0 && left_out.is_empty() {
         complain(
             "nothing is set, so the defaults hold\n\
              hint: `packhorse config --all` shows what can be set",
@@ -42,6 +48,10 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
             Some(value) => value.to_string(),
         };
         shown.add_row([key, value, from]);
+    }
+    for file in left_out {
+        let from = file.path.display().to_string();
+        shown.add_row(["(left out)".to_owned(), file.reason.clone(), from]);
     }
     let mut out = std::io::stdout().lock();
     for line in shown.lines() {

@@ -159,11 +159,16 @@ fn read_csv(
     if args.probe_epochs > 0 && spec.defaults.probe.is_none() {
         spec.defaults.probe = Some(ProbeSpec::Epochs(args.probe_epochs));
     }
-    let mut checks = TaskChecks::default();
+    let mut checks = TaskChecks::new(&order.spec.defaults);
     let name = path.display().to_string();
+    let mut mistakes = Mistakes::default();
     for row in &rows {
         checks.note(&name, row.line, &row.spec);
+        if let Err(shared) = checks.take_paths(&name, row.line, &row.spec) {
+            mistakes.tell(|| crate::wording::message(shared));
+        }
     }
+    mistakes.refuse(consequence)?;
     Ok(CsvRun { order, rows, num, checks })
 }
 

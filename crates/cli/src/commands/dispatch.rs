@@ -3,15 +3,21 @@
 use packhorse_model::Exit;
 use packhorse_session::WhichTasks;
 
+use super::launch::name_settings;
 use super::{
     again, config, csv, docs, experiments, export, gpus, grid, logs, ls, mps, node, peaks, plan,
     probe, results, run, show, slurm, stop, sweep, why,
 };
-use crate::args::Verb;
+use crate::args::{Cli, Verb};
 
 /// Does it.
-pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
-    match verb {
+pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
+    match (cli.config, &cli.command) {
+        // The configuration of a shared node is no file of settings.
+        (None, _) | (_, Verb::Node(_)) => {}
+        (Some(file), _) => name_settings(file),
+    }
+    match cli.command {
         Verb::Run(args) => run::run(args),
         Verb::Sweep(args) => sweep::sweep(args),
         Verb::Plan(args) => plan::plan(*args),

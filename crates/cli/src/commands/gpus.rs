@@ -5,19 +5,19 @@ use comfy_table::{ColumnConstraint, Table};
 use packhorse_gpu::{Device, Driver, Health};
 use packhorse_leases::{Lease, LeasedDevice};
 use packhorse_model::Exit;
-use packhorse_proc::user_name;
 use packhorse_session::ask_driver;
-use packhorse_session::settings::Settings;
 use packhorse_store::{DrainedDevice, Home, Reader};
+use packhorse_trust::user_name;
 use serde_json::{Value, json};
 
+use super::launch::find_settings;
 use super::table::{fits, print_json, print_table, table};
 use crate::args::GpusArgs;
 use crate::wording::{clipped, or_dash};
 
 /// `packhorse gpus`
 pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
-    let settings = Settings::find()?;
+    let settings = find_settings()?;
     let devices = ask_driver(&settings.gpu_config(), &mut crate::complain, |config| {
         Driver::detect(config)?.devices()
     })??;

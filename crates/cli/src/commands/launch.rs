@@ -1,5 +1,8 @@
 //! From arguments to a run.
 
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
 use packhorse_model::{OutputMode, PoolSpec, RunSpec, TaskSpec};
 use packhorse_session::settings::Settings;
 use packhorse_session::{Launch, Observer, TaskChecks, TaskSource};
@@ -7,6 +10,25 @@ use packhorse_session::{Launch, Observer, TaskChecks, TaskSource};
 use crate::args::{LaunchArgs, OutputArgs, PoolArgs};
 use crate::report::{Json, Live, Plain};
 use crate::{complain, terminal};
+
+/// The file that `--config` names: a process has one command line.
+static NAMED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has [`find_settings`] read this file.
+pub fn name_settings(file: PathBuf) {
+    let _ = NAMED.set(file);
+}
+
+/// What the environment and files say. What is left out is complained about.
+pub fn find_settings() -> anyhow::Result<Settings> {
+    find_settings_of(None)
+}
+
+/// The same for a run that was made with a file of its own.
+pub fn find_settings_of(run: Option<&Path>) -> anyhow::Result<Settings> {
+    let named = NAMED.get().map(PathBuf::as_path).or(run);
+    Ok(Settings::find(named, &mut complain)?)
+}
 
 /// What a run needs to be prepared.
 pub struct Order {
@@ -40,13 +62,14 @@ impl Order {
         task: TaskSpec,
         output: Option<OutputMode>,
     ) -> anyhow::Result<Self> {
-        let settings = Settings::find()?;
+        let settings = find_settings()?;
         let (pool, defaults) = settings.under(pool, task);
         Ok(Self {
             spec: RunSpec {
                 defaults,
                 pool,
                 output: output.or(settings.output),
+                config: settings.named().map(Path::to_owned),
                 ..RunSpec::default()
             },
             settings,

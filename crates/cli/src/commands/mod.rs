@@ -31,6 +31,6 @@ mod table;
 mod why;
 
 pub use dispatch::dispatch;
-pub use launch::Order;
+pub use launch::{Order, find_settings};
 pub use node::{epilog, prolog};
 pub use sweep::{parameters, print, seed};

@@ -6,11 +6,11 @@ use packhorse_gpu::mps::{Daemon, DaemonFolder, DaemonStatus, Ownership, SharedDa
 use packhorse_gpu::{Driver, GpuConfig, GpuError, Vendor};
 use packhorse_model::Exit;
 use packhorse_session::ask_driver;
-use packhorse_session::settings::Settings;
 use packhorse_store::Home;
 use serde_json::{Value, json};
 
 use super::gpus::is_called;
+use super::launch::find_settings;
 use super::table::{print_json, print_table, table};
 use crate::args::MpsVerb;
 use crate::{complain, wording};
@@ -20,7 +20,7 @@ const QUIT_TIME: Duration = Duration::from_secs(2);
 
 /// `packhorse mps`
 pub fn mps(verb: &MpsVerb) -> anyhow::Result<Exit> {
-    let config = Settings::find()?.gpu_config();
+    let config = find_settings()?.gpu_config();
     match verb {
         MpsVerb::Start { gpus } => start(&config, &find(&config, gpus)?),
         MpsVerb::Stop { gpus, force } => stop(&config, &find(&config, gpus)?, *force),
@@ -70,8 +70,16 @@ fn find(config: &GpuConfig, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
     Ok(gpus)
 }
 
+/// The daemon that root or another program of ours runs. Says so if it is another user's.
+fn find_theirs(config: &GpuConfig) -> Option<Daemon> {
+    Daemon::theirs(config).unwrap_or_else(|foreign| {
+        complain(&format!("warning: {foreign}"));
+        None
+    })
+}
+
 fn start(config: &GpuConfig, gpus: &[Gpu]) -> anyhow::Result<Exit> {
-    if let Some(theirs) = Daemon::theirs(config) {
+    if let Some(theirs) = find_theirs(config) {
         complain(&format!(
             "somebody else runs a daemon at {}: it is used, and none is started",
             theirs.pipes().display()
@@ -151,7 +159,7 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
             found.push((gpu.index.to_string(), daemon, status));
         }
     }
-    if let Some(daemon) = Daemon::theirs(config) {
+    if let Some(daemon) = find_theirs(config) {
         let status = daemon.status()?;
         found.push(("all".to_owned(), daemon, status));
     }

@@ -221,7 +221,7 @@ fn install(args: InstallArgs) -> anyhow::Result<Exit> {
 
 /// NVIDIA's GPUs of this machine, by their driver.
 fn devices_here() -> Vec<Device> {
-    let found = Settings::find_without_project().map_err(anyhow::Error::from);
+    let found = Settings::find_without_project(&mut complain).map_err(anyhow::Error::from);
     let found = found.and_then(|settings| {
         let devices = ask_driver(&settings.gpu_config(), &mut complain, |config| {
             let driver = Driver::detect(config)?;

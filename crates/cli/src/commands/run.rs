@@ -66,7 +66,7 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
         );
     }
     let mut order = Order::new(&args.launch)?;
-    let mut checks = TaskChecks::default();
+    let mut checks = TaskChecks::new(&order.spec.defaults);
     let mut typed = false;
     let source: Box<dyn TaskSource> = if args.command.is_empty() {
         let separator = Separator::null_if(args.null);
@@ -88,7 +88,8 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
             TaskLanguage::Lines(_) => SourceSpec::Lines { files, null },
             TaskLanguage::TaskLines => SourceSpec::TaskLines { files },
         };
-        Box::new(ReadTasks::new(streams, language, 0).with_count(count))
+        let tasks = ReadTasks::new(streams, language, 0);
+        Box::new(tasks.with_defaults(&order.spec.defaults).with_count(count))
     } else {
         Box::new(one_command(std::mem::take(&mut args.command)))
     };

@@ -81,6 +81,14 @@ pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
 /// What would be run.
 pub fn open_sweep(args: &SweepArgs, spec: SweepSpec, sweep: Sweep) -> anyhow::Result<DoorRun> {
     let mut order = Order::new(&args.launch)?;
+    if let Some(results) = order.spec.defaults.results.as_ref().filter(|_| sweep.len() > 1) {
+        bail!(
+            "all commands of this sweep would have the folder `{}` for their results, which \
+             `task.results` sets\n\
+             hint: `packhorse config` shows where; leave it out there",
+            results.display()
+        );
+    }
     order.spec.source = SourceSpec::Sweep(spec);
     Ok(DoorRun { order, source: sweep_source(sweep, 0)?, checks: TaskChecks::default() })
 }

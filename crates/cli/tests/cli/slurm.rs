@@ -4,6 +4,7 @@ mod cut_off;
 mod experiments;
 mod preempted;
 mod refused;
+mod settings;
 mod submitting;
 mod unanswered;
 mod waiting;

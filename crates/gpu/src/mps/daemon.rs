@@ -1,10 +1,10 @@
 use std::ffi::OsStr;
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use packhorse_trust::{Distrust, check_link, ensure_private_folder, is_ours};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, statat};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::status::{percent, pids, server_state};
@@ -14,6 +14,10 @@ use crate::short_command::{self, CommandError, CommandOutput};
 
 /// The name of the folder of a daemon's logs.
 const LOGS: &str = "log";
+
+/// What a daemon makes in its pipe folder, and clients and we trust.
+const FILES: [&str; 5] =
+    ["control", "control_privileged", "control_lock", "log", "nvidia-cuda-mps-control.pid"];
 
 /// How long to wait between two checks whether a daemon that was just started answers.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
@@ -55,10 +59,36 @@ impl Daemon {
         Self::new(config, folder.join("pipe"), Some(folder.join(LOGS)))
     }
 
-    /// The daemon that somebody else runs where CUDA looks for one, if one answers.
-    pub fn theirs(config: &GpuConfig) -> Option<Self> {
+    /// The daemon that root or another program of ours runs where CUDA looks for one, if one
+    /// answers. The error says that it is another user's: what is computed there is in that
+    /// user's hands, so it is not even asked.
+    pub fn theirs(config: &GpuConfig) -> Result<Option<Self>, MpsError> {
         let daemon = Self::new(config, config.mps_pipes.clone(), None);
-        daemon.is_running().unwrap_or(false).then_some(daemon)
+        daemon.check_owners()?;
+        Ok(daemon.is_running().unwrap_or(false).then_some(daemon))
+    }
+
+    /// Whether root or we own the pipe folder and what clients connect to in it.
+    fn check_owners(&self) -> Result<(), MpsError> {
+        let foreign = |what, owner| MpsError::Foreign { pipes: self.pipes.clone(), what, owner };
+        if let Err(Distrust::LinkOf(owner)) = check_link(&self.pipes) {
+            return Err(foreign("a link there", owner));
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(folder) = open(&self.pipes, flags, Mode::empty()) else {
+            // Nothing that can be looked at: it is no daemon, or its folder is closed to us.
+            return Ok(());
+        };
+        let folder_owner = fstat(&folder).map_err(io::Error::from)?.st_uid;
+        let files = FILES.iter().filter_map(|file| {
+            let found = statat(&folder, *file, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some((*file, found.st_uid))
+        });
+        let mut owners = std::iter::once(("its folder", folder_owner)).chain(files);
+        match owners.find(|(_, owner)| !is_ours(*owner)) {
+            Some((what, owner)) => Err(foreign(what, owner)),
+            None => Ok(()),
+        }
     }
 
     /// Starts a daemon of ours for one GPU, with its pipes and logs in this folder.
@@ -69,8 +99,9 @@ impl Daemon {
             // MPS itself would only say that it cannot find the daemon.
             return Err(MpsError::PathTooLong { folder: daemon.pipes, limit: SOCKET_LIMIT });
         }
-        make_private(&daemon.pipes)?;
-        make_private(&folder.join(LOGS))?;
+        // Whoever can write to the pipes can use the GPU in the user's name.
+        ensure_private_folder(&daemon.pipes)?;
+        ensure_private_folder(&folder.join(LOGS))?;
         let visible = [("CUDA_VISIBLE_DEVICES", OsStr::new(uuid))];
         // If one is running already, this is refused, and that one answers.
         let output = daemon.run(&["-d"], &visible, "", daemon.patience)?;
@@ -248,13 +279,6 @@ impl Daemon {
             CommandError::Start(source) => MpsError::Start { program, source },
         })
     }
-}
-
-/// Creates a folder for this user alone: whoever can write to the pipes can use the
-/// GPU in the user's name.
-fn make_private(folder: &Path) -> io::Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))
 }
 
 fn refused(command: &str, answer: &str) -> MpsError {

@@ -2,6 +2,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use packhorse_trust::user_name;
+
 /// Why MPS did not do what it was told.
 #[derive(Debug, thiserror::Error)]
 pub enum MpsError {
@@ -62,6 +64,16 @@ pub enum MpsError {
         /// The pipe folder.
         pipes: PathBuf,
     },
+    /// What is where clients look for a daemon is another user's, who could see all they do.
+    #[error("the MPS daemon at {} is not used: {what} belongs to {}, not to you or root", .pipes.display(), user(*.owner))]
+    Foreign {
+        /// The pipe folder.
+        pipes: PathBuf,
+        /// What of it.
+        what: &'static str,
+        /// Whose it is.
+        owner: u32,
+    },
     /// It was told to end, but did not.
     #[error(
         "the MPS daemon in {} has not ended{}\n\
@@ -76,6 +88,10 @@ pub enum MpsError {
     /// It gave an unexpected answer.
     #[error("MPS refused `{command}`: {answer}{}", hint(.answer))]
     Refused { command: String, answer: String },
+}
+
+fn user(uid: u32) -> String {
+    user_name(uid).unwrap_or_else(|| format!("user {uid}"))
 }
 
 fn process(pid: Option<u32>) -> String {

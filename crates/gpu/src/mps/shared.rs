@@ -5,11 +5,12 @@
 //! holds a shared lock on a file in its folder; the last one can get the lock
 //! exclusively, and ends the daemon. The kernel releases the lock of a run that dies.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fs_err::File;
+use packhorse_trust::{create_private, ensure_private_folder, write_private};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -45,7 +46,7 @@ impl DaemonFolder {
     /// Says whether the daemon stays when no run uses it.
     pub fn set_kept(&self, kept: bool) -> io::Result<()> {
         if kept {
-            return fs_err::write(self.0.join(KEPT), "");
+            return write_private(&self.0.join(KEPT), "");
         }
         match fs_err::remove_file(self.0.join(KEPT)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -60,16 +61,16 @@ impl DaemonFolder {
     /// The right to end the daemon: until it is dropped, no run can start to use it.
     /// `None`: a run uses it.
     pub fn try_lock(&self) -> io::Result<Option<DaemonLock>> {
-        let lock = DaemonLock(File::create(self.0.join(LOCK))?);
+        let lock = DaemonLock(create_private(&self.0.join(LOCK))?);
         Ok(lock.try_exclusive()?.then_some(lock))
     }
 
     /// The right to use the daemon: until it is dropped, nobody ends it. Waits at most for
     /// one that is just being ended.
     fn lock_shared(&self) -> io::Result<DaemonLock> {
-        fs_err::create_dir_all(&self.0)?;
-        let lock = File::create(self.0.join(LOCK))?;
-        flock(lock.file(), FlockOperation::LockShared)?;
+        ensure_private_folder(&self.0)?;
+        let lock = create_private(&self.0.join(LOCK))?;
+        flock(&lock, FlockOperation::LockShared)?;
         Ok(DaemonLock(lock))
     }
 }
@@ -80,7 +81,7 @@ pub struct DaemonLock(File);
 
 impl DaemonLock {
     fn try_exclusive(&self) -> io::Result<bool> {
-        match flock(self.0.file(), FlockOperation::NonBlockingLockExclusive) {
+        match flock(&self.0, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(error) => Err(error.into()),

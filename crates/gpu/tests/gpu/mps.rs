@@ -262,10 +262,10 @@ fn clients_that_do_not_end_hold_up_the_end_for_a_while_only() {
 #[test]
 fn somebody_elses_daemon_is_used_and_not_stopped() {
     let machine = Machine::with(2);
-    assert_eq!(Daemon::theirs(&config(&machine)), None);
+    assert_eq!(Daemon::theirs(&config(&machine)).unwrap(), None);
     let other = started(&machine);
     let config = GpuConfig { mps_pipes: other.pipes().to_owned(), ..config(&machine) };
-    let theirs = Daemon::theirs(&config).unwrap();
+    let theirs = Daemon::theirs(&config).unwrap().unwrap();
     assert_eq!(theirs.ownership(), Ownership::Theirs);
     assert_eq!(theirs.pipes(), other.pipes());
     let error = theirs.quit(SOON).unwrap_err();
@@ -274,7 +274,7 @@ fn somebody_elses_daemon_is_used_and_not_stopped() {
     assert!(other.is_running().unwrap());
     other.quit(SOON).unwrap();
     // The folder is still there, but nobody in it.
-    assert_eq!(Daemon::theirs(&config), None);
+    assert_eq!(Daemon::theirs(&config).unwrap(), None);
 }
 
 #[test]

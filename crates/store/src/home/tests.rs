@@ -7,7 +7,8 @@ fn chosen(set: &[(&str, &str)], home: Option<&str>) -> Option<String> {
         let found = set.iter().find(|(known, _)| *known == name)?;
         Some(OsString::from(found.1))
     };
-    let path = choose(variable, || home.map(PathBuf::from)).ok()?;
+    let (Chosen::Named(path) | Chosen::Found(path)) =
+        choose(variable, || home.map(PathBuf::from)).ok()?;
     Some(path.display().to_string())
 }
 
@@ -31,7 +32,7 @@ fn empty_and_relative_variables_are_as_good_as_none() {
 
 #[test]
 fn without_any_variable_the_error_says_which_to_set() {
-    let error = choose(|_| None, || None).unwrap_err().to_string();
+    let error = choose(|_| None, || None).err().unwrap().to_string();
     assert!(error.contains("hint: set PACKHORSE_HOME"), "{error}");
 }
 

@@ -38,6 +38,7 @@ use std::path::PathBuf;
 
 use fs_err::File;
 use packhorse_model::{ByteString, NewRun, Outcome, RunId, RunSpec, TaskId, Timestamp};
+use packhorse_trust::{create_private, ensure_private_folder};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -120,13 +121,14 @@ impl CrashJournal {
         }
         let folder = home.crash_journals_dir();
         let path = folder.join(format!("{run}.{}", Timestamp::now().0));
-        let mut file = match File::create(&path) {
+        let file = match create_private(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                fs_err::create_dir_all(&folder)?;
-                File::create(&path)?
+                ensure_private_folder(&folder)?;
+                create_private(&path)?
             }
             other => other?,
         };
+        let mut file = File::from_parts(file, &path);
         let mut header = vec![0; ENTRY];
         header[..MAGIC.len()].copy_from_slice(MAGIC);
         header[BOOT..FACTS_LENGTH].copy_from_slice(&boot()?);

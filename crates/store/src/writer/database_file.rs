@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use crate::StoreError;
+use crate::database::make_private_file;
 
 /// The file that was opened, so that it can be told from another of its name.
 pub(super) struct DatabaseFile {
@@ -40,6 +41,7 @@ impl DatabaseFile {
         for companion in ["-wal", "-shm", "-journal"] {
             let _ = fs_err::remove_file(format!("{target}{companion}"));
         }
+        make_private_file(&self.path).map_err(|error| failed(error.to_string()))?;
         db.execute("VACUUM INTO ?1", [target]).map_err(|error| failed(error.to_string()))?;
         Ok(())
     }
