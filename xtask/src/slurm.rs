@@ -9,9 +9,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use fs_err::File;
-use packhorse_slurm_lab::ROOT_24_11;
+use packhorse_test_parts::slurm_24_11;
 
-use crate::folders::target;
 use crate::setup::{apt, install, missing};
 
 /// The files that tell that a Debian package is installed.
@@ -56,9 +55,8 @@ pub fn installed() -> Result<()> {
 
 /// The versions of Slurm that are here: this machine's own, and the one in the folder.
 pub fn versions() -> Vec<String> {
-    let roots = [Some(PathBuf::from("/")), target().ok().map(|target| target.join(ROOT_24_11))];
-    let roots = roots.into_iter().flatten();
-    roots.filter_map(|root| version_in(&root)).collect()
+    let roots = [PathBuf::from("/"), slurm_24_11()];
+    roots.iter().filter_map(|root| version_in(root)).collect()
 }
 
 /// The version of the Slurm in a root folder: its headers say it, which are all that a machine
@@ -106,7 +104,7 @@ fn version_of_daemon(root: &Path) -> Option<String> {
 /// It is made beside its place and moved there when it is complete. That takes less than a
 /// minute, and some 150 MB; the next time it is there.
 pub fn root_24_11() -> Result<()> {
-    let root = target()?.join(ROOT_24_11);
+    let root = slurm_24_11();
     let made_by = fs_err::read_to_string(root.join(RECIPE)).unwrap_or_default();
     if made_by == recipe() {
         return Ok(());
