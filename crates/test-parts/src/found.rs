@@ -18,9 +18,12 @@ pub fn slurm_24_11() -> PathBuf {
 }
 
 /// The virtual environment with the original programs and NVIDIA's bindings to NVML.
-pub fn test_venv() -> PathBuf {
+pub(crate) fn test_venv() -> PathBuf {
     target().join("test-venv")
 }
+
+/// The file in a complete virtual environment that lists the requirements it was made for.
+pub const VENV_STAMP: &str = "packhorse-requirements.txt";
 
 /// The folder of the original programs.
 pub fn originals() -> PathBuf {
@@ -33,7 +36,7 @@ pub fn test_python() -> PathBuf {
 }
 
 /// Looks a program up on the PATH, and where only root has it on the PATH.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())

@@ -18,9 +18,9 @@ mod found;
 mod part;
 mod skip;
 
-pub use found::{originals, slurm_24_11, target, test_python, test_venv};
+pub use found::{VENV_STAMP, find, originals, slurm_24_11, target, test_python};
 pub use part::Part;
-pub use skip::{must_be_there, must_run};
+pub use skip::{SKIP, SKIPPED, must_be_there, must_run, parse_parts};
 
 /// Leaves the test where `PACKHORSE_SKIP` names one of these parts, and fails where one is
 /// missing.

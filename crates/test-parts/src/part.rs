@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{Access, access};
 
-use crate::found::{find, slurm_24_11, test_python};
+use crate::found::{VENV_STAMP, find, slurm_24_11, test_python, test_venv};
 
 /// Something that a test needs besides a Rust toolchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,11 @@ impl Part {
             Self::Slurm24 => {
                 not_a_lab().or_else(|| missing_file(&slurm_24_11().join("usr/sbin/slurmctld")))
             }
-            Self::Python => missing_program(&["python3"]).or_else(|| missing_file(&test_python())),
+            Self::Python => missing_program(&["python3"])
+                // It is written last.
+                .or_else(|| missing_file(&test_venv().join(VENV_STAMP)))
+                // It is a link, which may dangle after an update of Python.
+                .or_else(|| missing_file(&test_python())),
             Self::Torch => fails(Command::new("/usr/bin/python3").args(["-c", "import torch"])),
             Self::Podman => missing_program(&["podman", "crun", "bwrap"]),
             Self::Root => not_root(),

@@ -44,7 +44,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     let lab = SlurmLab::start(settings);
     let pythons = pythons();
     let (_, newest) = pythons.last().context("there is no Python 3.10 or newer")?;
-    let hyperqueue = Venv::of("hyperqueue-venv", &HYPERQUEUE, || Ok(newest))?;
+    let hyperqueue = Venv::named("hyperqueue-venv", &HYPERQUEUE)?.ready(|| Some(newest))?;
 
     let rounds = bench.rounds(ROUNDS);
     let contestants = [
