@@ -92,6 +92,7 @@ fn in_target(
     if let Ok(venv) = Venv::of_tests()
         && is_wanted(Part::Python)
         && !venv.is_complete()
+        && (python_with_venv().is_some() || debian::can_install(&["python3-venv"]).is_ok())
     {
         let what = format!("{}, PyPI's", venv.contents());
         let run = || venv.ready(python_with_venv).map(drop);
