@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import select
 import subprocess
@@ -15,8 +16,6 @@ import pytest
 
 #: Nothing here takes long; what does, hangs.
 PATIENCE = 60
-#: How the program ends that starts a Slurm where it cannot.
-NOT_HERE = 77
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +32,44 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     yield work
+
+
+def needs(part: str, missing: str | None = None) -> None:
+    """Fails the test where a part of the machine is missing, as those in Rust do; the variable
+    PACKHORSE_SKIP names the parts whose tests are left out."""
+    skip = [name.strip() for name in os.environ.get("PACKHORSE_SKIP", "").split(",")]
+    if part in skip or "all" in skip:
+        assert os.environ.get("CI") != "true", "with CI=true no test is left out"
+        if record := os.environ.get("PACKHORSE_SKIPPED"):
+            test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
+            with open(record, "a") as file:
+                file.write(f"{part} {test}\n")
+        pytest.skip(f"PACKHORSE_SKIP names {part}")
+    if missing := missing or _missing(part):
+        pytest.fail(
+            f"this test needs {part}: {missing}\n  "
+            f"hint: `cargo xtask test` installs it; PACKHORSE_SKIP={part} leaves such tests out",
+            pytrace=False,
+        )
+
+
+def _missing(part: str) -> str | None:
+    """What of a part is missing here."""
+    if part == "python":
+        for module in ("cloudpickle", "mypy", "numpy", "pandas"):
+            if importlib.util.find_spec(module) is None:
+                return f"no {module}"
+    if part == "cores" and len(os.sched_getaffinity(0)) < 2:
+        return "there is only one core"
+    return None
+
+
+def built(program: str) -> Path:
+    """Something that cargo has built for tests."""
+    file = Path(os.environ.get("PACKHORSE_TEST_BUILT", ""), program)
+    if not file.is_file():
+        pytest.fail(f"no {program}: `cargo xtask test --python` builds it", pytrace=False)
+    return file
 
 
 class Script:
@@ -73,15 +110,9 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """A real Slurm; the test is left out where there can be none."""
-    lab = Path(os.environ.get("PACKHORSE_TEST_BUILT", ""), "slurm-lab")
-    if not lab.is_file():
-        pytest.skip("`cargo xtask test` builds the program that starts a Slurm")
-    cluster = Cluster(lab)
-    tried = subprocess.run([*cluster.lab, "true"], capture_output=True, timeout=PATIENCE)
-    if tried.returncode == NOT_HERE:
-        pytest.skip("this machine cannot start a Slurm")
-    return cluster
+    """A real Slurm."""
+    needs("slurm")
+    return Cluster(built("slurm-lab"))
 
 
 def wait_for_end(pid: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import packhorse
 import pytest
+from conftest import needs
 
 CORES = sorted(os.sched_getaffinity(0))
 THREADS = """
@@ -19,7 +20,10 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 
-needs_two = pytest.mark.skipif(len(CORES) < 2, reason="there is only one core")
+
+@pytest.fixture
+def two_cores() -> None:
+    needs("cores")
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def process() -> Iterator[subprocess.Popen[str]]:
         started.communicate()
 
 
-@needs_two
+@pytest.mark.usefixtures("two_cores")
 def test_all_threads_of_a_process_are_moved(process: subprocess.Popen[str]) -> None:
     packhorse.assign_process_to_cpu(process.pid, {CORES[-1]})
     threads = os.listdir(f"/proc/{process.pid}/task")
@@ -41,7 +45,7 @@ def test_all_threads_of_a_process_are_moved(process: subprocess.Popen[str]) -> N
     assert [os.sched_getaffinity(int(thread)) for thread in threads] == [{CORES[-1]}] * 4
 
 
-@needs_two
+@pytest.mark.usefixtures("two_cores")
 def test_the_recipe_of_cw2_gives_each_environment_cores_of_its_own() -> None:
     from packhorse.cw2 import util
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import needs
 from packhorse.cw2.cw_data import cw_logging
 from packhorse.cw2.cw_data.cw_logging import LoggerArray, Printer, PythonLogger, getLogger
 
@@ -135,8 +136,10 @@ def test_what_is_said_goes_to_the_console_and_into_files(
 def test_the_pandas_logger_writes_after_each_result_and_loads_it_again(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
-    pd = pytest.importorskip("pandas")
-    np = pytest.importorskip("numpy")
+    needs("python")
+    import numpy as np
+    import pandas as pd
+
     from packhorse.cw2.cw_data.cw_pd_logger import PandasLogger
 
     logger = PandasLogger(ignore_keys=["secret"])
@@ -168,7 +171,7 @@ def test_the_pandas_logger_writes_after_each_result_and_loads_it_again(
 def test_a_pandas_logger_that_cannot_write_or_load_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("pandas")
+    needs("python")
     from packhorse.cw2.cw_data.cw_pd_logger import PandasLogger
 
     logger = PandasLogger()

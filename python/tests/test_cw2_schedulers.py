@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Script
+from conftest import Script, needs
 
 FILE = """\
 name: DEFAULT
@@ -63,7 +63,7 @@ SCRIPT = """
 
 @pytest.fixture(autouse=True)
 def needs_pandas() -> None:
-    pytest.importorskip("pandas")
+    needs("python")
 
 
 def program(*lines: str, words: tuple[str, ...] = (), file: str = FILE) -> Script:

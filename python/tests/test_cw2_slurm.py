@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import packhorse
-import pytest
-from conftest import Cluster, Script
+from conftest import Cluster, Script, needs
 
 SLURM = """\
 ---
@@ -108,9 +107,9 @@ def test_four_repetitions_have_a_gpu_each(cluster: Cluster) -> None:
     assert sorted(repetition["gpus"] for repetition in found) == ["0", "1", "2", "3"]
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is only one core")
 def test_no_repetition_steals_the_cores_of_another(cluster: Cluster) -> None:
     """10.2 and 10.3: each has cores of its own, and knows them."""
+    needs("cores")
     script = program(
         "--wait", cpus=2, gpus_per_rep=1, gpus=2, reps=2, more='scheduler: "horeka"'
     )

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, Script, hear, is_alive, packhorse, wait_for_end
+from conftest import PATIENCE, Script, hear, is_alive, needs, packhorse, wait_for_end
 
 #: A task that says who it is and waits for its end.
 WAITS = """
@@ -153,7 +153,7 @@ def test_an_executor_that_is_forgotten_does_its_work() -> None:
 @pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
 def test_functions_and_classes_of_a_script_work(cloudpickle: bool, guard: str) -> None:
     if cloudpickle:
-        pytest.importorskip("cloudpickle")
+        needs("python")
     without = "" if cloudpickle else "import sys; sys.modules['cloudpickle'] = None"
     done = Script(
         f"""
@@ -203,7 +203,7 @@ def test_a_script_run_as_a_module_works() -> None:
 @pytest.mark.parametrize("cloudpickle", [True, False])
 def test_a_session_at_a_prompt_needs_cloudpickle_and_says_so(cloudpickle: bool) -> None:
     if cloudpickle:
-        pytest.importorskip("cloudpickle")
+        needs("python")
     without = "" if cloudpickle else "import sys; sys.modules['cloudpickle'] = None\n"
     typed = without + (
         "import packhorse\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 import functions as f
 import packhorse
 import pytest
-from conftest import Script, hear, is_alive
+from conftest import Script, hear, is_alive, needs
 from conftest import packhorse as program
 
 
@@ -499,7 +499,7 @@ def test_a_run_that_is_stopped_from_elsewhere_breaks_the_executor() -> None:
 def test_lambdas_work_with_cloudpickle_and_are_explained_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("cloudpickle")
+    needs("python")
     with packhorse.Executor(slots=1) as pool:
         factor = 3
         assert pool.submit(lambda x: x * factor, 2).result() == 6

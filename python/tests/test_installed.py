@@ -11,7 +11,7 @@ from pathlib import Path
 
 import packhorse
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, needs
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
@@ -31,7 +31,9 @@ def _why_not() -> str | None:
     return None
 
 
-pytestmark = pytest.mark.skipif(_why_not() is not None, reason=_why_not() or "")
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    needs("python", _why_not())
 
 
 def test_the_program_is_the_native_one_beside_python() -> None:

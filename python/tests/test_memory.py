@@ -9,21 +9,17 @@ from pathlib import Path
 import functions as f
 import packhorse
 import pytest
-from conftest import Script
-
-pytestmark = pytest.mark.skipif(
-    "PACKHORSE_TEST_MACHINE" not in os.environ, reason="`cargo xtask test` makes the machine"
-)
+from conftest import Script, built
 
 
 @pytest.fixture
 def cuda(world: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A program that takes memory on that machine."""
-    built = Path(os.environ["PACKHORSE_TEST_BUILT"])
+    program = built("fake-cuda")
     shutil.copytree(os.environ["PACKHORSE_TEST_MACHINE"], world.parent / "machine")
     monkeypatch.setenv("FAKE_NVML_STATE", str(world.parent / "machine"))
-    monkeypatch.setenv("PACKHORSE_NVML_LIBRARY", str(built / "libpackhorse_fake_nvml.so"))
-    return str(built / "fake-cuda")
+    monkeypatch.setenv("PACKHORSE_NVML_LIBRARY", str(built("libpackhorse_fake_nvml.so")))
+    return str(program)
 
 
 def test_out_of_memory_is_tried_again_with_more_and_the_peak_is_told(cuda: str) -> None:

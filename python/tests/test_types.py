@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import needs
 
 USER = '''
 import packhorse
@@ -113,7 +114,7 @@ WRONG = [
 
 
 def mypy(*words: str) -> subprocess.CompletedProcess[str]:
-    pytest.importorskip("mypy")
+    needs("python")
     return subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "/dev/null", *words],
         capture_output=True,

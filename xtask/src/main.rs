@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 
 mod bench;
+mod debian;
 mod dist;
 mod docs;
 mod folders;

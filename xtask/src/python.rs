@@ -20,7 +20,8 @@ const OLDEST: u32 = 10;
 /// A virtual environment for each Python of the machine, and what builds the wheel.
 pub struct PythonTests {
     builder: Venv,
-    venvs: Vec<Venv>,
+    /// The newest Python's is the last.
+    venvs: Vec<(Venv, PathBuf)>,
     wheels: PathBuf,
     wheels_by_pip: PathBuf,
     /// A folder that describes a pretended machine with two GPUs, to be copied.
@@ -28,61 +29,80 @@ pub struct PythonTests {
 }
 
 impl PythonTests {
-    /// Makes the environments that are not there yet.
-    pub fn ready() -> Result<Self> {
+    /// What there will be when it is made.
+    pub fn find() -> Result<Self> {
         let pythons = pythons();
-        let Some((_, newest)) = pythons.last() else {
+        if pythons.is_empty() {
             let hint = "install Python 3.10 or newer, with its venv module";
             return Err(missing("a Python for the tests of the package", hint));
+        }
+        let venv = |(minor, python): (u32, PathBuf)| {
+            Ok((Venv::named(&format!("python/3.{minor}"), &REQUIREMENTS)?, python))
         };
-        let builder = builder(newest)?;
-        let venv = |(minor, python): &(u32, PathBuf)| {
-            Venv::of(&format!("python/3.{minor}"), &REQUIREMENTS, || Ok(python))
-        };
-        let venvs = pythons.iter().map(venv).collect::<Result<_>>()?;
-        let wheels = target()?.join("python/wheels");
-        let wheels_by_pip = target()?.join("python/wheels-by-pip");
-        // Only the one that is built now is to be found there.
-        for folder in [&wheels, &wheels_by_pip] {
+        let folder = target()?.join("python");
+        Ok(Self {
+            builder: builder()?,
+            venvs: pythons.into_iter().map(venv).collect::<Result<_>>()?,
+            wheels: folder.join("wheels"),
+            wheels_by_pip: folder.join("wheels-by-pip"),
+            machine: folder.join("machine"),
+        })
+    }
+
+    /// The environments that are not there yet, and the Pythons that make them.
+    pub fn absent(&self) -> Vec<(&Venv, &Path)> {
+        let (_, newest) = self.venvs.last().expect("there is a Python");
+        let all = [(&self.builder, newest.as_path())];
+        let venvs = self.venvs.iter().map(|(venv, python)| (venv, python.as_path()));
+        all.into_iter().chain(venvs).filter(|(venv, _)| !venv.is_complete()).collect()
+    }
+
+    /// Describes the pretended machine, and removes wheels of before: only those that are
+    /// built now are to be found there.
+    pub fn tidy(&self) -> Result<()> {
+        for folder in [&self.wheels, &self.wheels_by_pip, &self.machine] {
             if folder.exists() {
                 fs_err::remove_dir_all(folder)?;
             }
         }
-        let machine = target()?.join("python/machine");
-        if machine.exists() {
-            fs_err::remove_dir_all(&machine)?;
-        }
-        let state = FakeState::new(machine.clone());
+        let state = FakeState::new(self.machine.clone());
         for index in 0..2 {
             state.device(&FakeDevice::new(index));
         }
-        Ok(Self { builder, venvs, wheels, wheels_by_pip, machine })
+        Ok(())
     }
 
-    /// Builds the wheel, and installs and tests it in each environment.
-    pub fn steps(&self) -> Vec<Command> {
+    /// What builds the wheels that are tested.
+    pub fn wheels(&self) -> [Command; 2] {
         // The profile of the other tests: the binary is there already.
         let mut wheel = maturin(&self.builder, "dev", &self.wheels);
         wheel.arg("--strip");
-        let mut steps = vec![wheel, pip_wheel(&self.builder, &self.wheels_by_pip)];
-        for (number, venv) in self.venvs.iter().enumerate() {
+        [wheel, pip_wheel(&self.builder, &self.wheels_by_pip)]
+    }
+
+    /// For each Python, what installs a wheel, and what tests it then.
+    pub fn suites(&self) -> Vec<[Command; 2]> {
+        let last = self.venvs.len() - 1;
+        let suite = |(number, (venv, _)): (usize, &(Venv, PathBuf))| {
             // The newest Python has what `pip install .` makes.
-            let wheels =
-                if number + 1 == self.venvs.len() { &self.wheels_by_pip } else { &self.wheels };
-            steps.push(install(venv, wheels));
-            let mut tests = Command::new(venv.python());
-            tests.args(["-m", "pytest", "-p", "no:cacheprovider", "python/tests"]);
-            tests.current_dir(workspace());
-            // The package that is tested is the one that was installed.
-            tests.env_remove("PYTHONPATH");
-            tests.env_remove("PACKHORSE_BINARY");
-            tests.env("PACKHORSE_TEST_MACHINE", &self.machine);
-            if let Ok(target) = target() {
-                tests.env("PACKHORSE_TEST_BUILT", target.join("debug"));
-            }
-            steps.push(tests);
+            let wheels = if number == last { &self.wheels_by_pip } else { &self.wheels };
+            [install(venv, wheels), self.pytest(venv)]
+        };
+        self.venvs.iter().enumerate().map(suite).collect()
+    }
+
+    fn pytest(&self, venv: &Venv) -> Command {
+        let mut tests = Command::new(venv.python());
+        tests.args(["-m", "pytest", "-p", "no:cacheprovider", "python/tests"]);
+        tests.current_dir(workspace());
+        // The package that is tested is the one that was installed.
+        tests.env_remove("PYTHONPATH");
+        tests.env_remove("PACKHORSE_BINARY");
+        tests.env("PACKHORSE_TEST_MACHINE", &self.machine);
+        if let Ok(target) = target() {
+            tests.env("PACKHORSE_TEST_BUILT", target.join("debug"));
         }
-        steps
+        tests
     }
 }
 
@@ -116,11 +136,11 @@ pub fn install(venv: &Venv, wheels: &Path) -> Command {
 pub fn builder_ready() -> Result<Venv> {
     let pythons = pythons();
     let (_, newest) = pythons.last().context("there is no Python 3.10 or newer")?;
-    builder(newest)
+    builder()?.ready(|| Some(newest))
 }
 
-fn builder(python: &Path) -> Result<Venv> {
-    Venv::of("python/builder", &BUILDER, || Ok(python))
+fn builder() -> Result<Venv> {
+    Venv::named("python/builder", &BUILDER)
 }
 
 /// Builds a wheel of the workspace into a folder.

@@ -2,30 +2,15 @@
 //!
 //! Nothing of it is ever started here: `crates/slurm-lab` does that, for one test at a time.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use fs_err::File;
-use packhorse_slurm_lab::ROOT_24_11;
+use packhorse_test_parts::slurm_24_11;
 
-use crate::folders::target;
-use crate::setup::{apt, install, missing};
-
-/// The files that tell that a Debian package is installed.
-const PACKAGES: [(&str, &str); 9] = [
-    ("/usr/sbin/munged", "munge"),
-    ("/usr/sbin/slurmctld", "slurmctld"),
-    ("/usr/sbin/slurmd", "slurmd"),
-    ("/usr/bin/sbatch", "slurm-client"),
-    ("/etc/slurm/plugstack.conf", "slurm-wlm-basic-plugins"),
-    ("/usr/include/slurm/spank.h", "libslurm-dev"),
-    ("/usr/sbin/debootstrap", "debootstrap"),
-    ("/usr/bin/nsenter", "util-linux"),
-    ("/sbin/ip", "iproute2"),
-];
+use crate::debian::{POLICY, deny_services, mirror};
+use crate::setup::install;
 
 /// The release of Debian that has Slurm 24.11.
 const SUITE: &str = "trixie";
@@ -36,29 +21,10 @@ const PACKAGES_24_11: &str = "slurmctld slurmd slurm-client munge slurm-wlm-basi
 /// The file in a root folder with the recipe that it was made by.
 const RECIPE: &str = "etc/packhorse-recipe";
 
-/// The program that Debian's packages ask before they start a service.
-const POLICY: &str = "/usr/sbin/policy-rc.d";
-
-/// Makes sure that the tests can start the machine's own Slurm.
-pub fn installed() -> Result<()> {
-    let absent = PACKAGES.iter().filter(|(file, _)| !Path::new(file).exists());
-    let absent: Vec<_> = absent.map(|(_, package)| *package).collect();
-    if !rustix::process::geteuid().is_root() {
-        let hint = "without it the tests that start a real Slurm are left out: run as root";
-        return Err(missing("root's rights, to start Slurm", hint));
-    }
-    if absent.is_empty() {
-        return Ok(());
-    }
-    let _policy = NoServices::begin()?;
-    apt(&absent)
-}
-
 /// The versions of Slurm that are here: this machine's own, and the one in the folder.
 pub fn versions() -> Vec<String> {
-    let roots = [Some(PathBuf::from("/")), target().ok().map(|target| target.join(ROOT_24_11))];
-    let roots = roots.into_iter().flatten();
-    roots.filter_map(|root| version_in(&root)).collect()
+    let roots = [PathBuf::from("/"), slurm_24_11()];
+    roots.iter().filter_map(|root| version_in(root)).collect()
 }
 
 /// The version of the Slurm in a root folder: its headers say it, which are all that a machine
@@ -101,16 +67,18 @@ fn version_of_daemon(root: &Path) -> Option<String> {
     is_version.then(|| version.to_owned())
 }
 
-/// Makes sure that there is a root folder with Slurm 24.11.
+/// Whether there is a root folder with Slurm 24.11.
+pub fn root_24_11_is_there() -> bool {
+    let made_by = fs_err::read_to_string(slurm_24_11().join(RECIPE));
+    made_by.is_ok_and(|made_by| made_by == recipe())
+}
+
+/// Makes a root folder with Slurm 24.11.
 ///
 /// It is made beside its place and moved there when it is complete. That takes less than a
 /// minute, and some 150 MB; the next time it is there.
-pub fn root_24_11() -> Result<()> {
-    let root = target()?.join(ROOT_24_11);
-    let made_by = fs_err::read_to_string(root.join(RECIPE)).unwrap_or_default();
-    if made_by == recipe() {
-        return Ok(());
-    }
+pub fn make_root_24_11() -> Result<()> {
+    let root = slurm_24_11();
     let part = root.with_extension("11.part");
     for folder in [&root, &part] {
         if folder.exists() {
@@ -172,58 +140,6 @@ fn make_root(part: &Path) -> Result<()> {
 
     fs_err::write(part.join(RECIPE), recipe())?;
     fs_err::remove_file(&log_path)?;
-    Ok(())
-}
-
-/// Where this machine gets its Debian packages from.
-fn mirror() -> String {
-    let mut targets = Command::new("apt-get");
-    targets.args(["indextargets", "--format", "$(SITE)"]);
-    // Other sources, such as that of security updates, have other labels.
-    targets.args(["Label: Debian", "Created-By: Packages"]);
-    let output = targets.stdin(Stdio::null()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let text = text.unwrap_or_default();
-    // Lists that were never fetched say nothing.
-    let first = text.lines().next().unwrap_or("http://deb.debian.org/debian");
-    first.to_owned()
-}
-
-/// As long as this lives, packages that are installed start no services.
-struct NoServices {
-    /// What the machine had said before.
-    before: Option<PathBuf>,
-}
-
-impl NoServices {
-    fn begin() -> Result<Self> {
-        let before = Path::new(POLICY).with_extension("before-packhorse");
-        // If it is there already, a set-up was killed before it could put it back.
-        if Path::new(POLICY).exists() && !before.exists() {
-            fs_err::rename(POLICY, &before)?;
-        }
-        let guard = Self { before: before.exists().then_some(before) };
-        deny_services(Path::new(POLICY))?;
-        Ok(guard)
-    }
-}
-
-impl Drop for NoServices {
-    fn drop(&mut self) {
-        let done = match &self.before {
-            Some(before) => fs_err::rename(before, POLICY),
-            None => fs_err::remove_file(POLICY),
-        };
-        if let Err(error) = done {
-            println!("{POLICY} keeps services from starting, and could not be put back: {error}");
-        }
-    }
-}
-
-/// Writes the program that answers packages that no service may be started.
-fn deny_services(policy: &Path) -> Result<()> {
-    fs_err::write(policy, "#!/bin/sh\nexit 101\n")?;
-    fs_err::set_permissions(policy, Permissions::from_mode(0o755))?;
     Ok(())
 }
 

@@ -1,150 +1,158 @@
 //! `cargo xtask test`: all checks, those that find mistakes soonest first.
 
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result};
+use packhorse_test_parts::{SKIP, find};
 
 use crate::folders::cargo;
 use crate::python::PythonTests;
-use crate::setup::{self, Venv, show};
-use crate::slurm;
+use crate::setup::{in_ci, show};
+
+mod job;
+mod left_out;
+mod preparation;
+mod rust;
+mod suites;
+
+use left_out::LeftOut;
 
 #[derive(clap::Args)]
 pub struct TestArgs {
-    /// Only test the Python package, with a build that is there already or made now
-    #[arg(long)]
+    /// Only test the Python package
+    #[arg(long, conflicts_with = "names")]
     python: bool,
     /// Only install what the tests need
     #[arg(long)]
     set_up: bool,
-    /// Arguments for the test runner, such as a test's name
+    /// Only run the tests in Rust with one of these words in their names
     #[arg(last = true)]
-    runner: Vec<String>,
+    names: Vec<String>,
 }
 
-/// What set-up has found.
-struct Tools {
-    venv: Option<Venv>,
-    python: Option<PythonTests>,
-    nextest: bool,
-    missing: Vec<Error>,
+/// Something that was done, for the list at the end.
+struct Step {
+    name: String,
+    took: Duration,
+    passed: bool,
 }
 
 /// Installs what is needed and runs every check; stops at the first failure.
 pub fn run(args: &TestArgs) -> Result<ExitCode> {
-    let mut times = Vec::new();
-
+    job::take_signals()?;
     heading("set-up");
-    let start = Instant::now();
-    let tools = set_up(args);
-    times.push(("set-up".to_owned(), start.elapsed()));
-    for missing in &tools.missing {
-        println!("{missing}");
+    let named = left_out::named()?;
+    if in_ci() && !named.is_empty() {
+        println!("with CI=true no test is left out: unset {SKIP}");
+        return Ok(ExitCode::FAILURE);
     }
-    if !tools.missing.is_empty() && setup::in_ci() {
+    let start = Instant::now();
+    let problems = preparation::prepare(&named);
+    let left_out = LeftOut::find(&named)?;
+    let mut steps = vec![Step { name: "set-up".to_owned(), took: start.elapsed(), passed: true }];
+    show_problems(&problems);
+    left_out.lines().iter().for_each(|line| println!("left out: {line}"));
+    if in_ci() && !(problems.is_empty() && left_out.is_empty()) {
         println!("with CI=true a missing part is a failure");
         return Ok(ExitCode::FAILURE);
     }
+    if args.set_up {
+        return Ok(ExitCode::SUCCESS);
+    }
 
-    let mut result = ExitCode::SUCCESS;
-    for mut step in steps(&tools, args) {
-        let name = show(&step);
-        heading(&name);
-        let start = Instant::now();
-        let status = step.status().with_context(|| format!("cannot start {name}"))?;
-        times.push((name.clone(), start.elapsed()));
-        if !status.success() {
-            println!("\nfailed ({status}): {name}");
-            result = exit_code(status);
-            break;
-        }
+    check(args, &left_out, &mut steps)?;
+    heading("time");
+    for step in &steps {
+        println!("{:7.1} s  {}", step.took.as_secs_f64(), step.name);
     }
-    summary(&times);
-    for missing in &tools.missing {
-        println!("{missing}");
+    for step in steps.iter().filter(|step| !step.passed) {
+        println!("failed: {}", step.name);
     }
-    Ok(result)
+    show_problems(&problems);
+    left_out.counted()?.iter().for_each(|line| println!("left out: {line}"));
+    Ok(if has_failed(&steps) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn set_up(args: &TestArgs) -> Tools {
-    let mut missing = Vec::new();
-    let mut note = |result: Result<()>| {
-        let there = result.is_ok();
-        missing.extend(result.err());
-        there
-    };
-    note(setup::component("rustfmt", "fmt"));
-    note(setup::component("clippy", "clippy"));
-    let nextest = note(setup::nextest());
-    note(setup::program("tmux", "tmux"));
-    if note(slurm::installed()) {
-        note(slurm::root_24_11());
+fn show_problems(problems: &[Error]) {
+    for problem in problems {
+        println!("{problem:#}");
     }
-    let mut venv = None;
-    note(Venv::ready().map(|ready| venv = Some(ready)));
-    let mut python = None;
-    // Arguments are for the test runner, and name single tests.
-    if args.runner.is_empty() {
-        note(PythonTests::ready().map(|ready| python = Some(ready)));
-    }
-    Tools { venv, python, nextest, missing }
 }
 
-fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {
+/// Runs the checks until one fails.
+fn check(args: &TestArgs, left_out: &LeftOut, steps: &mut Vec<Step>) -> Result<()> {
     let step = |words: &str| {
         let mut command = cargo();
         command.args(words.split(' '));
         command
     };
-    let mut tests = if tools.nextest {
-        step("nextest run --workspace")
-    } else {
-        step("test --workspace --lib --bins --tests")
-    };
-    tests.args(&args.runner);
-    if let Some(venv) = &tools.venv {
-        tests.env("PACKHORSE_TEST_PYTHON", venv.python());
-        tests.env("PACKHORSE_TEST_ORIGINAL", venv.bin());
+    // Tests run an example and programs of other packages, which those that build tests leave
+    // out.
+    let mut commands = vec![step("build --workspace --lib --bins --examples")];
+    if !args.python {
+        commands.insert(0, step("clippy --workspace --all-targets -- -D warnings"));
+        commands.insert(0, step("fmt --all --check"));
     }
-    let python = tools.python.iter().flat_map(PythonTests::steps);
-    if args.set_up {
-        return Vec::new();
+    visibly(commands, steps)?;
+    if has_failed(steps) {
+        return Ok(());
     }
-    if args.python {
-        let build = step("build --workspace --lib --bins");
-        return [build].into_iter().chain(python).collect();
+    side_by_side(args, left_out, steps)?;
+    if has_failed(steps) || args.python || !args.names.is_empty() {
+        return Ok(());
     }
-    let mut steps = vec![
-        step("fmt --all --check"),
-        step("clippy --workspace --all-targets -- -D warnings"),
-        // A test runs an example, which `cargo test --tests` would not build.
-        step("build --workspace --lib --bins --examples"),
-        tests,
-        step("test --workspace --doc --quiet"),
-    ];
-    if setup::find("cargo-deny").is_some() {
+    let mut commands = vec![step("test --workspace --doc --quiet")];
+    if find("cargo-deny").is_some() {
         // Not the advisories: a test must not fail because of what was published
         // yesterday, nor need the network.
-        steps.push(step("deny check licenses bans sources"));
+        commands.push(step("deny check licenses bans sources"));
+    } else {
+        println!("\ncargo-deny is not installed: licences are not checked");
     }
-    steps.extend(python);
-    steps
+    visibly(commands, steps)
+}
+
+fn has_failed(steps: &[Step]) -> bool {
+    steps.iter().any(|step| !step.passed)
+}
+
+/// Runs commands that write to our terminal, one after the other, until one fails.
+fn visibly(commands: Vec<Command>, steps: &mut Vec<Step>) -> Result<()> {
+    for mut command in commands {
+        let name = show(&command);
+        heading(&name);
+        let start = Instant::now();
+        let status = command.status().with_context(|| format!("cannot start {name}"))?;
+        steps.push(Step { name, took: start.elapsed(), passed: status.success() });
+        if !status.success() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Runs the tests in Rust and those of the Python package, as far as they are wanted, at the
+/// same time: both wait more than they work.
+fn side_by_side(args: &TestArgs, left_out: &LeftOut, steps: &mut Vec<Step>) -> Result<()> {
+    let variables = left_out.variables();
+    let python = match left_out.package {
+        None if args.names.is_empty() => Some(PythonTests::find()?),
+        _ => None,
+    };
+    heading("tests");
+    std::thread::scope(|scope| {
+        let suites = python.map(|python| scope.spawn(move || suites::run(&python, &variables)));
+        if !args.python {
+            steps.extend(rust::run(&args.names, &variables)?);
+        }
+        if let Some(suites) = suites {
+            steps.extend(suites.join().expect("it does not panic")?);
+        }
+        Ok(())
+    })
 }
 
 fn heading(text: &str) {
     println!("\n── {text}");
-}
-
-fn summary(times: &[(String, Duration)]) {
-    heading("time");
-    for (step, time) in times {
-        println!("{:7.1} s  {step}", time.as_secs_f64());
-    }
-}
-
-/// The exit code of the failing step; one killed by a signal has none.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.map_or(ExitCode::FAILURE, ExitCode::from)
 }

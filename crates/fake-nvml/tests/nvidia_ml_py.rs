@@ -1,9 +1,6 @@
 //! NVIDIA's own Python module takes the library for the real one.
-//!
-//! Needs a Python that has nvidia-ml-py, named by `PACKHORSE_TEST_PYTHON`.
 
 #![expect(clippy::unwrap_used, reason = "a test without its set-up has failed")]
-#![expect(clippy::print_stderr, reason = "says what was not tested")]
 
 use std::path::Path;
 use std::process::Command;
@@ -12,24 +9,14 @@ use packhorse_fake_nvml::{
     Code, FakeDevice, FakeDriver, FakeMig, FakeProcess, FakeState, Lost, Mig, ProcessKind,
     STATE_VARIABLE, library_path,
 };
+use packhorse_test_parts::{needs, test_python};
 use serde_json::{Value, json};
 
-/// The Python to use. Where tests must be complete, it must be there.
-fn python() -> Option<String> {
-    let python = std::env::var("PACKHORSE_TEST_PYTHON").ok();
-    if python.is_none() {
-        let hint = "PACKHORSE_TEST_PYTHON names no Python that has nvidia-ml-py";
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{hint}");
-        eprintln!("not tested: {hint}");
-    }
-    python
-}
-
 /// What the module reads, with the library found as the loader finds it.
-fn read(python: &str, state: &FakeState, folder: &Path, uuids: &[&str]) -> Value {
+fn read(state: &FakeState, folder: &Path, uuids: &[&str]) -> Value {
     std::os::unix::fs::symlink(library_path(), folder.join("libnvidia-ml.so.1")).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvidia_ml_py.py");
-    let output = Command::new(python)
+    let output = Command::new(test_python())
         .arg(script)
         .args(uuids)
         .env(STATE_VARIABLE, state.path())
@@ -43,7 +30,7 @@ fn read(python: &str, state: &FakeState, folder: &Path, uuids: &[&str]) -> Value
 
 #[test]
 fn nvidia_ml_py_reads_a_whole_machine() {
-    let Some(python) = python() else { return };
+    needs!(Python);
     let folder = tempfile::tempdir().unwrap();
     let state = FakeState::new(folder.path().join("state"));
     let whole =
@@ -66,7 +53,7 @@ fn nvidia_ml_py_reads_a_whole_machine() {
         .process(&second.uuid, &FakeProcess::pretended(79, 1 << 30));
 
     let uuids = [whole.uuid.as_str(), second.uuid.as_str()];
-    let answer = read(&python, &state, folder.path(), &uuids);
+    let answer = read(&state, folder.path(), &uuids);
 
     assert_eq!(answer["by_uuid"], json!([0, 2]));
     assert_eq!(answer["near_cores"], json!([3, 1]));
@@ -108,14 +95,14 @@ fn nvidia_ml_py_reads_a_whole_machine() {
 
 #[test]
 fn nvidia_ml_py_meets_an_old_driver_and_a_missing_one() {
-    let Some(python) = python() else { return };
+    needs!(Python);
     let folder = tempfile::tempdir().unwrap();
     let state = FakeState::new(folder.path().join("state"));
     state.driver(&FakeDriver::old());
     state.device(&FakeDevice { near_cores: vec![0], ..FakeDevice::new(0) });
     state.device(&FakeDevice::new(1));
 
-    let answer = read(&python, &state, folder.path(), &[]);
+    let answer = read(&state, folder.path(), &[]);
     assert_eq!(answer["devices"][0]["v2"], "error 13");
     assert_eq!(answer["devices"][0]["compute"], "error 13");
     assert_eq!(answer["devices"][0]["compute_v2"], json!([]));
@@ -123,6 +110,6 @@ fn nvidia_ml_py_meets_an_old_driver_and_a_missing_one() {
 
     state.change_driver(|driver| driver.init = Some(Code::DriverNotLoaded));
     let other = tempfile::tempdir().unwrap();
-    let answer = read(&python, &state, other.path(), &[]);
+    let answer = read(&state, other.path(), &[]);
     assert_eq!(answer, json!({"init": "error 9"}));
 }

@@ -255,21 +255,23 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
+    use packhorse_test_parts::needs;
+
     use super::*;
 
-    /// A cgroup of version 2 of our own, where root can make one; and one below it.
+    /// A cgroup of version 2 of our own, and one below it.
     struct Cgroup(PathBuf);
 
     impl Cgroup {
-        fn new(name: &str) -> Option<Self> {
+        fn new(name: &str) -> Self {
             let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
             let is_one = |root: &&&str| Path::new(root).join("cgroup.controllers").exists();
-            let root = roots.iter().find(is_one)?;
+            let root = roots.iter().find(is_one).unwrap();
             let name = format!("packhorse-test-{name}-{}", std::process::id());
             let folder = Path::new(root).join(name);
-            fs_err::create_dir(&folder).ok()?;
-            fs_err::create_dir(folder.join("below")).ok()?;
-            Some(Self(folder))
+            fs_err::create_dir(&folder).unwrap();
+            fs_err::create_dir(folder.join("below")).unwrap();
+            Self(folder)
         }
 
         fn below(&self) -> PathBuf {
@@ -321,11 +323,10 @@ mod tests {
 
     #[test]
     fn what_another_program_says_of_other_devices_still_holds() {
+        needs!(Cgroups2);
         // Slurm's own, with and without leave for others; and one that is inherited.
         for (name, flags) in [("none", 0), ("override", ALLOW_OVERRIDE), ("multi", ALLOW_MULTI)] {
-            let Some(cgroup) = Cgroup::new(name) else {
-                return;
-            };
+            let cgroup = Cgroup::new(name);
             assert_eq!(opens(&cgroup.0), "null zero full");
             deny(&cgroup.0, &[ZERO, FULL], flags);
             assert_eq!(opens(&cgroup.0), "null");
@@ -336,9 +337,7 @@ mod tests {
             attach(&cgroup.0, &ours()).unwrap();
             assert_eq!(own(&cgroup.0), before, "{name}");
         }
-        let Some(cgroup) = Cgroup::new("inherited") else {
-            return;
-        };
+        let cgroup = Cgroup::new("inherited");
         deny(&cgroup.0, &[ZERO, FULL], ALLOW_OVERRIDE);
         attach(&cgroup.below(), &ours()).unwrap();
         assert_eq!(opens(&cgroup.below()), "zero");
@@ -347,13 +346,12 @@ mod tests {
 
     #[test]
     fn a_program_above_that_holds_for_all_below_goes_on_beside_slurms() {
+        needs!(Cgroups2);
         // Either of them may be the one that denies the third.
         for (name, above, own) in
             [("systemd", &[FULL][..], &[ZERO][..]), ("slurm", &[], &[ZERO, FULL])]
         {
-            let Some(cgroup) = Cgroup::new(name) else {
-                return;
-            };
+            let cgroup = Cgroup::new(name);
             deny(&cgroup.0, above, ALLOW_MULTI);
             deny(&cgroup.below(), own, ALLOW_OVERRIDE);
             assert_eq!(opens(&cgroup.below()), "null");
@@ -364,9 +362,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_carried_over_is_not_replaced() {
-        let Some(cgroup) = Cgroup::new("several") else {
-            return;
-        };
+        needs!(Cgroups2);
+        let cgroup = Cgroup::new("several");
         deny(&cgroup.0, &[ZERO], ALLOW_MULTI);
         deny(&cgroup.0, &[FULL], ALLOW_MULTI);
         attach(&cgroup.0, &ours()).unwrap_err();

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use fs_err::File;
 
-use crate::requirements::PATH;
+/// Where programs are looked for: what a user's PATH lacks is in the folders for root.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The process that outlives the test's, to remove what the lab has made.
 pub struct Keeper {

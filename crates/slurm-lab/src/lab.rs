@@ -1,7 +1,6 @@
 //! A private Slurm cluster.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,13 +10,13 @@ use std::time::Duration;
 
 use fs_err::OpenOptions;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
+use packhorse_test_parts::must_be_there;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::cgroups::{cgroup_conf, prefix};
 use crate::conf::{self, CONTROLLER_PORT};
 use crate::keeper::Keeper;
 use crate::node::Machine;
-use crate::requirements::root_of;
 use crate::settings::LabSettings;
 use crate::watch::{PATIENCE, wait_for};
 
@@ -40,17 +39,10 @@ pub struct SlurmLab {
 impl SlurmLab {
     /// Starts a cluster, and comes back when all its nodes are idle.
     ///
-    /// `None` if this machine lacks what is needed; this is said. With `CI=true` that is a
-    /// failure, as is anything that goes wrong after.
-    pub fn start(settings: LabSettings) -> Option<Self> {
-        let root = match root_of(settings.version) {
-            Ok(root) => root,
-            Err(missing) => {
-                assert!(env::var("CI").as_deref() != Ok("true"), "{missing}");
-                say(&format!("left out: {missing}"));
-                return None;
-            }
-        };
+    /// Panics if this machine lacks what is needed.
+    pub fn start(settings: LabSettings) -> Self {
+        must_be_there(settings.version.part());
+        let root = settings.root();
         let folder = make_folder(&settings);
         let keeper = Keeper::start(&folder, root.as_deref());
         let keeper = keeper.unwrap_or_else(|problem| panic!("{problem}"));
@@ -63,7 +55,7 @@ impl SlurmLab {
         for name in &names {
             lab.wait_until_idle(name);
         }
-        Some(lab)
+        lab
     }
 
     /// The folder of the lab, with the same path inside. Tests may use it, too: what is in it

@@ -3,8 +3,7 @@
 //! ```no_run
 //! use packhorse_slurm_lab::{LabSettings, SlurmLab};
 //!
-//! // `None`, after saying why, on a machine where Slurm cannot be started.
-//! let Some(lab) = SlurmLab::start(LabSettings::default()) else { return };
+//! let lab = SlurmLab::start(LabSettings::default());
 //! let output = lab.output(lab.command("sbatch").args(["--parsable", "--wrap", "hostname"]));
 //! lab.wait_for_job(output.trim(), "COMPLETED");
 //! ```
@@ -30,18 +29,16 @@
 //!   and removes the folder.
 //! - If the test panics, the ends of Slurm's logs are shown.
 //!
-//! It needs root, Debian's Slurm packages and, for 24.11, the root folder that
-//! `cargo xtask test` makes. Nothing here is for users of Packhorse.
+//! It needs the part [`SlurmVersion::part`] of the machine, and panics where that is missing.
+//! Nothing here is for users of Packhorse.
 
 mod cgroups;
 mod conf;
 mod keeper;
 mod lab;
 mod node;
-mod requirements;
 mod settings;
 mod watch;
 
 pub use lab::SlurmLab;
-pub use requirements::ROOT_24_11;
 pub use settings::{Cgroups, CpuBinding, LabSettings, SlurmVersion};

@@ -1,5 +1,9 @@
 //! What a lab is made of.
 
+use std::path::PathBuf;
+
+use packhorse_test_parts::{Part, slurm_24_11};
+
 /// What a lab is made of.
 #[derive(Clone, Debug)]
 pub struct LabSettings {
@@ -32,6 +36,16 @@ pub enum SlurmVersion {
     Host,
     /// Debian 13's 24.11, in a root folder of its own.
     V24_11,
+}
+
+impl SlurmVersion {
+    /// What a lab with it needs of the machine.
+    pub const fn part(self) -> Part {
+        match self {
+            Self::Host => Part::Slurm,
+            Self::V24_11 => Part::Slurm24,
+        }
+    }
 }
 
 /// Whether tasks are kept on the CPUs that they were given.
@@ -72,10 +86,12 @@ impl Default for LabSettings {
 }
 
 impl LabSettings {
-    /// The root folder of its Slurm: `None` inside is this machine's. `None` outside: this
-    /// machine lacks what a lab needs.
-    pub fn root(&self) -> Option<Option<std::path::PathBuf>> {
-        crate::requirements::root_of(self.version).ok()
+    /// The root folder of its Slurm, or none for this machine's.
+    pub fn root(&self) -> Option<PathBuf> {
+        match self.version {
+            SlurmVersion::Host => None,
+            SlurmVersion::V24_11 => Some(slurm_24_11()),
+        }
     }
 
     /// The names of the nodes.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmLab, SlurmVersion};
+use packhorse_test_parts::needs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,18 +34,16 @@ fn array_with_gpus(lab: &SlurmLab) {
 
 #[test]
 fn an_array_gets_gpus_on_every_node() {
-    let Some(lab) = SlurmLab::start(LabSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = SlurmLab::start(LabSettings::default());
     array_with_gpus(&lab);
 }
 
 #[test]
 fn slurm_24_11_does_the_same_with_the_same_paths() {
+    needs!(Slurm24);
     let settings = LabSettings { version: SlurmVersion::V24_11, ..LabSettings::default() };
-    let Some(mut lab) = SlurmLab::start(settings) else {
-        return;
-    };
+    let mut lab = SlurmLab::start(settings);
     let version = lab.output(lab.command("sbatch").arg("--version"));
     assert!(version.contains(" 24.11"), "{version}");
     array_with_gpus(&lab);
@@ -63,10 +62,9 @@ fn slurm_24_11_does_the_same_with_the_same_paths() {
 
 #[test]
 fn two_labs_at_once_know_nothing_of_each_other() {
-    let Some(one) = SlurmLab::start(LabSettings::default()) else {
-        return;
-    };
-    let other = SlurmLab::start(LabSettings::default()).unwrap();
+    needs!(Slurm);
+    let one = SlurmLab::start(LabSettings::default());
+    let other = SlurmLab::start(LabSettings::default());
     let id = one.sbatch(["--hold", "--wrap=true"]);
     assert_eq!(one.job_states(&id), ["PENDING"]);
     assert!(other.job_states(&id).is_empty());
@@ -75,9 +73,8 @@ fn two_labs_at_once_know_nothing_of_each_other() {
 
 #[test]
 fn a_killed_node_is_down_and_its_job_runs_again_on_another() {
-    let Some(mut lab) = SlurmLab::start(LabSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let mut lab = SlurmLab::start(LabSettings::default());
     // The first life goes on until the node dies; the second ends by itself.
     let id = lab.sbatch([
         "--output=out",
@@ -101,9 +98,8 @@ fn a_killed_node_is_down_and_its_job_runs_again_on_another() {
 
 #[test]
 fn killing_a_command_kills_the_program_in_the_lab() {
-    let Some(lab) = SlurmLab::start(LabSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = SlurmLab::start(LabSettings::default());
     let mut command = lab.command("sh");
     command.args(["-c", "trap 'exit 7' TERM; echo $$; pwd; while :; do read x; done"]);
     command.current_dir(lab.folder().join("home"));
@@ -125,12 +121,11 @@ fn killing_a_command_kills_the_program_in_the_lab() {
 
 #[test]
 fn tasks_are_kept_on_their_cpus_if_that_is_asked_for() {
+    needs!(Slurm);
     let cpus = std::thread::available_parallelism().unwrap().get();
     let settings =
         LabSettings { nodes: 1, cpus, binding: CpuBinding::Affinity, ..LabSettings::default() };
-    let Some(lab) = SlurmLab::start(settings) else {
-        return;
-    };
+    let lab = SlurmLab::start(settings);
     let id = lab.sbatch(["--cpus-per-task=1", "--output=out", "--wrap=nproc"]);
     lab.wait_for_job(&id, "COMPLETED");
     assert_eq!(fs_err::read_to_string(lab.folder().join("out")).unwrap(), "1\n");
@@ -141,9 +136,8 @@ fn tasks_are_kept_on_their_cpus_if_that_is_asked_for() {
 #[test]
 #[ignore = "it is a part of another test"]
 fn a_test_that_waits_for_its_end() {
-    let Some(lab) = SlurmLab::start(LabSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = SlurmLab::start(LabSettings::default());
     let id = lab.sbatch(["--wrap=sleep infinity"]);
     lab.wait_for_job(&id, "RUNNING");
     let network = lab.output(lab.command("readlink").arg("/proc/self/ns/net"));
@@ -154,9 +148,7 @@ fn a_test_that_waits_for_its_end() {
 
 #[test]
 fn nothing_is_left_behind_when_the_process_of_a_test_is_killed() {
-    if SlurmLab::start(LabSettings::default()).is_none() {
-        return;
-    }
+    needs!(Slurm);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "--nocapture"]);
     command.arg("a_test_that_waits_for_its_end");

@@ -230,6 +230,8 @@ fn normal(path: &Path) -> io::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use packhorse_test_parts::needs;
+
     use super::*;
 
     /// A folder with code in it.
@@ -329,6 +331,7 @@ mod tests {
 
     #[test]
     fn an_archive_is_one_that_others_read() {
+        needs!(Python);
         let folder = code();
         let copy = CodeCopy { how: CopyKind::Archive, ..copy(folder.path(), "code") };
         copy.check().unwrap();

@@ -9,7 +9,7 @@
 //! use packhorse_test_parts::needs;
 //!
 //! fn a_folder_of_another_user_does_not_count() {
-//!     needs!(Root, TwoUsers);
+//!     needs!(TwoUsers);
 //!     // …
 //! }
 //! ```
@@ -18,9 +18,9 @@ mod found;
 mod part;
 mod skip;
 
-pub use found::{originals, target, test_python};
+pub use found::{VENV_STAMP, find, originals, slurm_24_11, target, test_python};
 pub use part::Part;
-pub use skip::must_run;
+pub use skip::{SKIP, SKIPPED, must_be_there, must_run, parse_parts};
 
 /// Leaves the test where `PACKHORSE_SKIP` names one of these parts, and fails where one is
 /// missing.

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use packhorse_test_parts::find;
 use tempfile::TempDir;
 
 use super::figures::Figures;
 use super::process::{FinishedProcess, run};
+use crate::debian;
 use crate::folders::{cargo, target};
-use crate::setup::{self, Venv, find, show};
+use crate::setup::{Venv, python_with_venv, show};
 
 /// The environment variable that names another binary to measure, for testing the bench
 /// itself.
@@ -52,11 +54,11 @@ impl BenchEnvironment {
         for (program, package) in
             [("xargs", "findutils"), ("make", "make"), ("parallel", "parallel")]
         {
-            if let Err(missing) = setup::program(program, package) {
+            if let Err(missing) = debian::program(program, package) {
                 println!("left out: {program}\n{missing}");
             }
         }
-        let original = match Venv::ready() {
+        let original = match Venv::of_tests().and_then(|venv| venv.ready(python_with_venv)) {
             Ok(venv) => Some(venv.bin()),
             Err(missing) => {
                 println!("left out: simple_gpu_scheduler\n{missing}");

@@ -42,7 +42,7 @@ impl<'a> PythonBench<'a> {
     fn prepare(bench: &'a BenchEnvironment) -> Result<Self> {
         let pythons = pythons();
         let (_, newest) = pythons.last().context("there is no Python 3.10 or newer")?;
-        let venv = Venv::of("python/bench", &REQUIREMENTS, || Ok(newest))?;
+        let venv = Venv::named("python/bench", &REQUIREMENTS)?.ready(|| Some(newest))?;
         let wheels = target()?.join("python/bench-wheels");
         if wheels.exists() {
             fs_err::remove_dir_all(&wheels)?;

@@ -3,8 +3,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use packhorse_slurm_lab::{LabSettings, SlurmLab};
+use packhorse_test_parts::Part;
 
 use super::environment::BenchEnvironment;
 use super::figures::Figures;
@@ -37,10 +38,13 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         ],
         ..LabSettings::default()
     };
-    let lab = SlurmLab::start(settings).context("there is no Slurm")?;
+    if let Some(missing) = Part::Slurm.missing() {
+        bail!("cannot start a Slurm: {missing}");
+    }
+    let lab = SlurmLab::start(settings);
     let pythons = pythons();
     let (_, newest) = pythons.last().context("there is no Python 3.10 or newer")?;
-    let hyperqueue = Venv::of("hyperqueue-venv", &HYPERQUEUE, || Ok(newest))?;
+    let hyperqueue = Venv::named("hyperqueue-venv", &HYPERQUEUE)?.ready(|| Some(newest))?;
 
     let rounds = bench.rounds(ROUNDS);
     let contestants = [

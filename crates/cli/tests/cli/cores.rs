@@ -263,28 +263,6 @@ fn what_the_kernel_says_of_cores_decides_which_are_taken() {
 }
 
 #[test]
-fn tasks_do_not_get_two_threads_of_one_core_while_there_are_others() {
-    let cores: Vec<String> = our_cores().into_iter().take(4).collect();
-    // With fewer there is no choice. The scheduler's own tests make up any machine.
-    let [a, b, c, d] = &cores[..] else {
-        return;
-    };
-    let machine = Machine::new(0);
-    for (core, threads) in [(a, [a, b]), (b, [a, b]), (c, [c, d]), (d, [c, d])] {
-        let name = format!("devices/system/cpu/cpu{core}/topology/core_cpus_list");
-        sysfs(&machine, &name, &format!("{},{}\n", threads[0], threads[1]));
-    }
-    let only = cores.join(",");
-    let binary = ["-c", &only, env!("CARGO_BIN_EXE_packhorse")];
-    let words = ["run", "--slots", "1", "-c", "2", "--", "sh", "-c", TELL];
-    let mut command = machine.world.program("taskset", [&binary[..], &words].concat());
-    command.env("PACKHORSE_SYSFS", machine.world.work().join("sys"));
-    assert_eq!(finish(command).code, 0);
-    let told = told(&machine.world, "1.1").allowed;
-    assert_eq!(told, BTreeSet::from([a.clone(), c.clone()]));
-}
-
-#[test]
 fn threads_are_capped_where_a_task_has_not_all_cores() {
     let cores = our_cores().len();
     assert_eq!(caps(1, &format!("--slots 1 -c {cores}"), &[]), ["unset"; 4]);

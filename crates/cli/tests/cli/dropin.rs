@@ -1,13 +1,11 @@
 //! The originals' names, side by side with the originals.
 //!
-//! The variable `PACKHORSE_TEST_ORIGINAL` names the folder with the programs
-//! of simple-gpu-scheduler 0.1.4 as PyPI has it; `cargo xtask test` installs
-//! them and sets it.
+//! Those are the programs of simple-gpu-scheduler 0.1.4 as PyPI has it.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::Command;
 
+use packhorse_test_parts::{needs, originals};
 use rustix::process::Signal;
 
 use crate::machine::Machine;
@@ -26,34 +24,21 @@ fn ours(world: &World, name: &str, words: &[&str]) -> Command {
     world.program(link, words)
 }
 
-/// The folder with the originals.
-#[expect(clippy::print_stdout, reason = "whoever runs the tests should know")]
-pub fn originals() -> Option<PathBuf> {
-    let folder = std::env::var_os("PACKHORSE_TEST_ORIGINAL").map(PathBuf::from);
-    if folder.is_none() {
-        let missing = "PACKHORSE_TEST_ORIGINAL is not set: nothing is compared";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
-        println!("{missing}");
-    }
-    folder
-}
-
 /// The original and ours, each in a world of its own.
-fn both(name: &str, words: &[&str]) -> Option<[(World, Command); 2]> {
-    let original = originals()?.join(name);
+fn both(name: &str, words: &[&str]) -> [(World, Command); 2] {
+    let original = originals().join(name);
     let theirs = World::new();
     let mut command = theirs.program(original, words);
     // Otherwise Python keeps its lines to itself until the end.
     command.env("PYTHONUNBUFFERED", "1");
     let mine = World::new();
     let own = ours(&mine, name, words);
-    Some([(theirs, command), (mine, own)])
+    [(theirs, command), (mine, own)]
 }
 
 /// Runs both to their ends; the original's comes first.
-fn compare(name: &str, words: &[&str], input: &str) -> Option<[Done; 2]> {
-    let both = both(name, words)?;
-    Some(both.map(|(_world, command)| finish_with(command, input)))
+fn compare(name: &str, words: &[&str], input: &str) -> [Done; 2] {
+    both(name, words).map(|(_world, command)| finish_with(command, input))
 }
 
 /// What is in the lines ``Processing command `CMD` on gpu ID``.
@@ -67,15 +52,14 @@ fn handed_out(output: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn on_one_gpu_everything_is_printed_as_by_the_original() {
+    needs!(Python);
     let input = "echo first\n\
                  echo \"[$CUDA_VISIBLE_DEVICES]\"   \n\
                  for i in 1 2 3; do echo $i; done | tail -n 1\n\
                  A=b; echo \"`echo $A`\" # a comment\n\
                  echo no end of line";
     for gpu in ["0", "7", "GPU-5c2f", "MIG-5c2f/1/0"] {
-        let Some([theirs, mine]) = compare(SCHEDULER, &["--gpus", gpu], input) else {
-            return;
-        };
+        let [theirs, mine] = compare(SCHEDULER, &["--gpus", gpu], input);
         assert_eq!(mine.stdout, theirs.stdout);
         assert_eq!(handed_out(&mine.stdout).len(), 5);
         assert_eq!((mine.code, theirs.code), (0, 0));
@@ -85,11 +69,10 @@ fn on_one_gpu_everything_is_printed_as_by_the_original() {
 
 #[test]
 fn on_several_gpus_the_same_commands_are_handed_out_and_see_their_gpu() {
+    needs!(Python);
     let input = (1..=9).map(|number| format!("echo $CUDA_VISIBLE_DEVICES > {number}"));
     let input = input.collect::<Vec<_>>().join("\n");
-    let Some(both) = both(SCHEDULER, &["--gpus", "3", "5", "8"]) else {
-        return;
-    };
+    let both = both(SCHEDULER, &["--gpus", "3", "5", "8"]);
     let commands = both.map(|(world, command)| {
         let done = finish_with(command, &input);
         let mut commands = Vec::new();
@@ -122,6 +105,7 @@ fn ids(command: Command, world: &World, gpus: usize) -> BTreeSet<String> {
 
 #[test]
 fn ids_are_split_at_commas_only_where_there_is_one_value() {
+    needs!(Python);
     for (values, wanted) in [
         (&["0", "1", "2"][..], &["0", "1", "2"][..]),
         (&["0,1,2"], &["0", "1", "2"]),
@@ -135,17 +119,15 @@ fn ids_are_split_at_commas_only_where_there_is_one_value() {
         let world = World::new();
         let mine = ids(ours(&world, SCHEDULER, &words), &world, wanted.len());
         assert_eq!(mine, wanted, "{values:?}");
-        if let Some([(world, command), _]) = both(SCHEDULER, &words) {
-            assert_eq!(ids(command, &world, wanted.len()), wanted, "{values:?}");
-        }
+        let [(world, command), _] = both(SCHEDULER, &words);
+        assert_eq!(ids(command, &world, wanted.len()), wanted, "{values:?}");
     }
 }
 
 #[test]
 fn an_id_named_twice_takes_two_commands_at_a_time() {
-    let Some(both) = both(SCHEDULER, &["--gpus", "7", "7"]) else {
-        return;
-    };
+    needs!(Python);
+    let both = both(SCHEDULER, &["--gpus", "7", "7"]);
     for (world, command) in both {
         let gate = world.gate("gate");
         let mut running = Running::start(command);
@@ -168,10 +150,9 @@ fn a_task_with_a_list_for_an_id_sees_the_list() {
 
 #[test]
 fn tasks_write_to_the_outputs_that_we_were_given() {
+    needs!(Python);
     let input = "echo to out; echo to err >&2\n";
-    let Some([theirs, mine]) = compare(SCHEDULER, &["--gpus", "0"], input) else {
-        return;
-    };
+    let [theirs, mine] = compare(SCHEDULER, &["--gpus", "0"], input);
     assert_eq!(mine.stdout, theirs.stdout);
     assert!(mine.stdout.ends_with("\nto out\n"));
     assert_eq!((mine.stderr.as_str(), theirs.stderr.as_str()), ("to err\n", "to err\n"));
@@ -179,9 +160,8 @@ fn tasks_write_to_the_outputs_that_we_were_given() {
 
 #[test]
 fn a_line_is_handed_out_as_soon_as_it_has_arrived() {
-    let Some(both) = both(SCHEDULER, &["--gpus", "0,1"]) else {
-        return;
-    };
+    needs!(Python);
+    let both = both(SCHEDULER, &["--gpus", "0,1"]);
     for (_world, command) in both {
         let mut running = Running::start(command);
         for word in ["first", "second"] {
@@ -199,9 +179,8 @@ fn a_line_is_handed_out_as_soon_as_it_has_arrived() {
 
 #[test]
 fn the_end_of_input_waits_for_what_still_runs() {
-    let Some(both) = both(SCHEDULER, &["--gpus", "0,1"]) else {
-        return;
-    };
+    needs!(Python);
+    let both = both(SCHEDULER, &["--gpus", "0,1"]);
     for (world, command) in both {
         let gate = world.gate("gate");
         let mut running = Running::start(command);
@@ -216,9 +195,8 @@ fn the_end_of_input_waits_for_what_still_runs() {
 
 #[test]
 fn without_gpus_both_refuse() {
-    let Some(done) = compare(SCHEDULER, &[], "touch started\n") else {
-        return;
-    };
+    needs!(Python);
+    let done = compare(SCHEDULER, &[], "touch started\n");
     for done in done {
         assert_eq!((done.code, done.stdout.as_str()), (2, ""));
         assert!(done.stderr.contains("--gpus"), "{done:?}");
@@ -227,10 +205,10 @@ fn without_gpus_both_refuse() {
 
 #[test]
 fn ours_tells_of_failed_commands() {
+    needs!(Python);
     let input = "true\nexit 3\nno-such-program-anywhere\n";
-    if let Some([theirs, _]) = compare(SCHEDULER, &["--gpus", "0"], input) {
-        assert_eq!(theirs.code, 0);
-    }
+    let [theirs, _] = compare(SCHEDULER, &["--gpus", "0"], input);
+    assert_eq!(theirs.code, 0);
     let world = World::new();
     let done = finish_with(ours(&world, SCHEDULER, &["--gpus", "0"]), input);
     assert_eq!(done.code, 1);
@@ -242,10 +220,10 @@ fn ours_tells_of_failed_commands() {
 
 #[test]
 fn ours_skips_blank_lines_and_comments() {
+    needs!(Python);
     let input = "\n  \n# a comment\necho here\n";
-    if let Some([theirs, _]) = compare(SCHEDULER, &["--gpus", "0"], input) {
-        assert_eq!(handed_out(&theirs.stdout).len(), 4);
-    }
+    let [theirs, _] = compare(SCHEDULER, &["--gpus", "0"], input);
+    assert_eq!(handed_out(&theirs.stdout).len(), 4);
     let world = World::new();
     let done = finish_with(ours(&world, SCHEDULER, &["--gpus", "0"]), input);
     assert_eq!(done.stdout, "Processing command `echo here` on gpu 0\nhere\n");
@@ -254,10 +232,10 @@ fn ours_skips_blank_lines_and_comments() {
 
 #[test]
 fn ours_makes_cuda_count_as_the_driver_does() {
+    needs!(Python);
     let input = "echo ${CUDA_DEVICE_ORDER-unset}\n";
-    if let Some([theirs, _]) = compare(SCHEDULER, &["--gpus", "0"], input) {
-        assert!(theirs.stdout.ends_with("\nunset\n"));
-    }
+    let [theirs, _] = compare(SCHEDULER, &["--gpus", "0"], input);
+    assert!(theirs.stdout.ends_with("\nunset\n"));
     let world = World::new();
     let done = finish_with(ours(&world, SCHEDULER, &["--gpus", "0"]), input);
     assert!(done.stdout.ends_with("\nPCI_BUS_ID\n"), "{done:?}");
@@ -279,12 +257,11 @@ const SEARCHES: &[&[&str]] = &[
 
 #[test]
 fn a_grid_is_the_same_to_the_byte() {
+    needs!(Python);
     for search in SEARCHES {
         for samples in [&[][..], &["--n-samples", "3"], &["--n-samples", "0"]] {
             let words = [*search, &["--sampling-mode", "grid"], samples].concat();
-            let Some([theirs, mine]) = compare(HYPERSEARCH, &words, "") else {
-                return;
-            };
+            let [theirs, mine] = compare(HYPERSEARCH, &words, "");
             assert_eq!(mine.stdout, theirs.stdout, "{words:?}\n{}", mine.stderr);
             assert_eq!((mine.code, theirs.code), (0, 0), "{words:?}");
         }
@@ -300,12 +277,11 @@ fn sorted(done: &Done) -> Vec<&str> {
 
 #[test]
 fn a_shuffled_grid_has_the_same_commands() {
+    needs!(Python);
     for search in SEARCHES {
         for mode in [&[][..], &["--sampling-mode", "shuffled_grid", "--seed", "5"]] {
             let words = [*search, mode].concat();
-            let Some([theirs, mine]) = compare(HYPERSEARCH, &words, "") else {
-                return;
-            };
+            let [theirs, mine] = compare(HYPERSEARCH, &words, "");
             assert_eq!(sorted(&mine), sorted(&theirs), "{words:?}");
         }
     }
@@ -313,15 +289,12 @@ fn a_shuffled_grid_has_the_same_commands() {
 
 #[test]
 fn samples_are_some_of_the_commands_none_twice() {
+    needs!(Python);
     let search = ["{a}{b}", "-p", "a", "1", "2", "3", "4", "-p", "b", "w", "x", "y", "z"];
     let grid = [&search[..], &["--sampling-mode", "grid"]].concat();
     let samples = [&search[..], &["--n-samples", "7"]].concat();
-    let Some([all, _]) = compare(HYPERSEARCH, &grid, "") else {
-        return;
-    };
-    let Some(both) = compare(HYPERSEARCH, &samples, "") else {
-        return;
-    };
+    let [all, _] = compare(HYPERSEARCH, &grid, "");
+    let both = compare(HYPERSEARCH, &samples, "");
     let all: BTreeSet<&str> = all.stdout.lines().collect();
     for done in both {
         let some: BTreeSet<&str> = done.stdout.lines().collect();
@@ -344,11 +317,10 @@ fn a_seed_gives_the_same_order_every_time() {
 
 #[test]
 fn both_refuse_a_template_that_makes_no_sense() {
+    needs!(Python);
     for template in ["{missing}", "{lr} {lr", "lr}", "{}", "{0}"] {
         let words = [template, "-p", "lr", "1"];
-        let Some(both) = compare(HYPERSEARCH, &words, "") else {
-            return;
-        };
+        let both = compare(HYPERSEARCH, &words, "");
         for done in both {
             assert_ne!(done.code, 0, "{template}");
             assert_eq!(done.stdout, "", "{template}");

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use packhorse_test_parts::needs;
+
 use crate::support::{World, finish};
 use crate::terminal::{Terminal, screen};
 
@@ -245,6 +247,7 @@ impl Drop for Tmux<'_> {
 
 #[test]
 fn what_a_terminal_breaks_anew_is_drawn_over() {
+    needs!(Programs);
     let world = World::new();
     let gate = world.gate("gate");
     let line = format!("read x < gate; : {}\n", "long ".repeat(60));

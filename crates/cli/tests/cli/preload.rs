@@ -3,6 +3,8 @@
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::json;
 
+use packhorse_test_parts::needs;
+
 use crate::support::{World, is_alive, receive, release};
 use crate::terminal::Terminal;
 
@@ -25,6 +27,7 @@ fn imports(world: &World) -> usize {
 
 #[test]
 fn every_door_has_it() {
+    needs!(Python);
     let world = world();
     world.write("t.py", "import sys, heavy\nprint('did', sys.argv[1:])\n");
     let task = json!({"command": ["python3", "t.py", "x"], "preload": ["heavy"]});
@@ -62,6 +65,7 @@ fn every_door_has_it() {
 
 #[test]
 fn it_stays_with_the_task_through_export_retry_and_resume() {
+    needs!(Python);
     let world = world();
     let code = "import os, sys; sys.exit(not os.path.exists('good'))";
     let words = ["run", "--slots", "1", "--preload", "heavy", "--retries", "2", "--"];
@@ -79,6 +83,7 @@ fn it_stays_with_the_task_through_export_retry_and_resume() {
 
 #[test]
 fn a_module_that_is_missing_fails_the_task_and_its_trace_is_in_the_log() {
+    needs!(Python);
     let world = world();
     let words = "run --slots 1 --preload heavy,missing_module -- python3 -c pass";
     let done = world.packhorse(words.split(' '));
@@ -91,6 +96,7 @@ fn a_module_that_is_missing_fails_the_task_and_its_trace_is_in_the_log() {
 
 #[test]
 fn what_cannot_be_a_module_is_refused_before_anything_starts() {
+    needs!(Python);
     let world = world();
     let words = ["run", "--slots", "1", "--preload", "a b", "--", "touch", "ran"];
     let done = world.packhorse(words);
@@ -106,6 +112,7 @@ fn what_cannot_be_a_module_is_refused_before_anything_starts() {
 
 #[test]
 fn other_commands_of_the_run_start_as_ever() {
+    needs!(Python);
     let world = world();
     let input = "echo a > out\necho b >> out\npython3 -c pass\n";
     let done = world.packhorse_with(["run", "--slots", "1", "--preload", "heavy"], input);
@@ -118,6 +125,7 @@ fn other_commands_of_the_run_start_as_ever() {
 
 #[test]
 fn a_time_limit_holds_for_the_import_too() {
+    needs!(Python);
     let world = World::new();
     world.fifo("never");
     world.write("heavy.py", "open('never').read()\n");
@@ -129,6 +137,7 @@ fn a_time_limit_holds_for_the_import_too() {
 
 #[test]
 fn interrupting_twice_ends_what_waits_for_its_modules() {
+    needs!(Python);
     let world = World::new();
     let who = world.fifo("who");
     world.fifo("never");
@@ -165,6 +174,7 @@ signal.pause()
 
 #[test]
 fn a_run_that_is_killed_leaves_no_python_and_resume_ends_its_tasks() {
+    needs!(Python);
     let world = world();
     let said = world.fifo("said");
     world.write("t.py", FORKS);
@@ -191,6 +201,7 @@ fn a_run_that_is_killed_leaves_no_python_and_resume_ends_its_tasks() {
 
 #[test]
 fn ctrl_c_in_a_terminal_reaches_neither_the_python_nor_its_tasks() {
+    needs!(Python);
     let world = world();
     let [said, go] = ["said", "go"].map(|name| world.fifo(name));
     let code = "import os; print(os.getpid(), file=open('said', 'w')); open('go').read()";
@@ -209,6 +220,7 @@ fn ctrl_c_in_a_terminal_reaches_neither_the_python_nor_its_tasks() {
 
 #[test]
 fn a_terminal_is_one_for_a_task_that_inherits_it() {
+    needs!(Python);
     let world = world();
     let code = "import sys; print('is', sys.stdout.isatty(), sys.stdout.line_buffering)";
     world.write("t.py", code);
@@ -222,6 +234,7 @@ fn a_terminal_is_one_for_a_task_that_inherits_it() {
 
 #[test]
 fn a_log_that_the_task_writes_itself_has_its_output() {
+    needs!(Python);
     let world = world();
     let words = "run --slots 1 --output file --preload heavy -- python3 -c print(1)";
     assert_eq!(world.packhorse(words.split(' ')).code, 0);
@@ -230,6 +243,7 @@ fn a_log_that_the_task_writes_itself_has_its_output() {
 
 #[test]
 fn a_task_sees_its_gpu_and_its_cores() {
+    needs!(Python);
     let world = world();
     let code = "import os\n\
         print(os.environ['CUDA_VISIBLE_DEVICES'], len(os.sched_getaffinity(0)), \
@@ -249,6 +263,7 @@ fn a_task_sees_its_gpu_and_its_cores() {
 
 #[test]
 fn what_a_module_started_ends_with_the_run() {
+    needs!(Python);
     let world = world();
     world.fifo("never");
     let helper = "\

@@ -4,6 +4,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use packhorse_test_parts::needs;
+
 use crate::support::{Done, World, finish};
 use crate::terminal::Terminal;
 
@@ -135,6 +137,7 @@ fn tests_are_sorted_by_anything_and_what_is_missing_comes_last() {
 
 #[test]
 fn csv_has_all_columns_and_quotes_what_needs_it() {
+    needs!(Python);
     let world = with_folder();
     let done = results(&world, "results --csv");
     let python = "import csv, json, sys; print(json.dumps(list(csv.DictReader(sys.stdin))))";

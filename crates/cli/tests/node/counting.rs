@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use packhorse_test_parts::needs;
+
 use crate::fake_slurm::{FakeNode, exists};
 
 #[test]
@@ -40,12 +42,11 @@ fn what_a_job_with_a_damaged_file_has_is_not_given_to_others() {
 struct JobCgroup(PathBuf);
 
 impl JobCgroup {
-    /// `None` where it cannot be made.
-    fn new(job: u32) -> Option<Self> {
+    fn new(job: u32) -> Self {
         let slurm = format!("/sys/fs/cgroup/freezer/slurm_test{}", std::process::id());
         let folder = Path::new(&slurm).join(format!("uid_1000/job_{job}/step_0"));
-        fs_err::create_dir_all(&folder).ok()?;
-        Some(Self(folder))
+        fs_err::create_dir_all(&folder).unwrap();
+        Self(folder)
     }
 
     /// A process in it, until it is dropped.
@@ -75,9 +76,8 @@ impl Drop for Running {
 
 #[test]
 fn a_job_that_runs_without_orders_is_counted_and_told() {
-    let Some(cgroup) = JobCgroup::new(7) else {
-        return;
-    };
+    needs!(Cgroups1);
+    let cgroup = JobCgroup::new(7);
     let node = FakeNode::new("");
     node.says(7, 64);
     node.says(8, 64);
@@ -100,9 +100,8 @@ fn a_job_that_runs_without_orders_is_counted_and_told() {
 
 #[test]
 fn an_empty_cgroup_that_stayed_behind_keeps_no_share() {
-    let Some(cgroup) = JobCgroup::new(7) else {
-        return;
-    };
+    needs!(Cgroups1);
+    let cgroup = JobCgroup::new(7);
     let node = FakeNode::new("");
     node.prolog(7, 64);
     node.knows(&[]);

@@ -1,6 +1,7 @@
 //! A task can open its own GPU and no other, however it was started.
 
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+use packhorse_test_parts::needs;
 
 use crate::fake_slurm::finish;
 use crate::lab::{NOBODY, NodeLab, NodeSettings};
@@ -12,9 +13,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
         slurm_conf: &["PrologFlags=Alloc,Contain"],
         ..NodeSettings::default()
     };
-    let Some(lab) = NodeLab::start(settings) else {
-        return;
-    };
+    let lab = NodeLab::start(settings);
     // On GPU 0, which is the one that Slurm counts on.
     let first = lab.submit_lasting(NOBODY, 64);
     lab.wait_for_work(&first);
@@ -133,9 +132,7 @@ fn elements_of_an_array_are_jobs_of_their_own(lab: &NodeLab) {
 /// first.
 fn each_part_of_a_heterogeneous_job_has_its_own_share(version: SlurmVersion) {
     let settings = NodeSettings { nodes: 2, count: 100, version, ..NodeSettings::default() };
-    let Some(lab) = NodeLab::start(settings) else {
-        return;
-    };
+    let lab = NodeLab::start(settings);
     let script = format!(
         "#!/bin/sh\n#SBATCH --mem=50 --gres=mps:5 --output=parts.txt\n#SBATCH hetjob\n\
          #SBATCH --mem=50 --gres=mps:20\n\
@@ -155,39 +152,44 @@ fn each_part_of_a_heterogeneous_job_has_its_own_share(version: SlurmVersion) {
 
 #[test]
 fn each_part_of_a_heterogeneous_job_has_its_own_share_with_slurm_22_05() {
+    needs!(Slurm);
     each_part_of_a_heterogeneous_job_has_its_own_share(SlurmVersion::Host);
 }
 
 #[test]
 fn each_part_of_a_heterogeneous_job_has_its_own_share_with_slurm_24_11() {
+    needs!(Slurm24);
     each_part_of_a_heterogeneous_job_has_its_own_share(SlurmVersion::V24_11);
 }
 
 #[test]
 fn with_cgroups_of_version_1() {
+    needs!(Slurm);
     every_task_sees_its_own_gpu(SlurmVersion::Host, Cgroups::Version1);
 }
 
 #[test]
 fn with_cgroups_of_version_2() {
+    needs!(Slurm);
     every_task_sees_its_own_gpu(SlurmVersion::Host, Cgroups::Version2);
 }
 
 #[test]
 fn with_cgroups_of_version_1_and_slurm_24_11() {
+    needs!(Slurm24);
     every_task_sees_its_own_gpu(SlurmVersion::V24_11, Cgroups::Version1);
 }
 
 #[test]
 fn with_cgroups_of_version_2_and_slurm_24_11() {
+    needs!(Slurm24);
     every_task_sees_its_own_gpu(SlurmVersion::V24_11, Cgroups::Version2);
 }
 
 #[test]
 fn where_nothing_keeps_jobs_apart_each_is_told_its_own_gpu_and_the_nodes_log_says_so() {
-    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings::default());
     let first = lab.submit_lasting(NOBODY, 64);
     lab.wait_for_work(&first);
     let mut srun = lab.by(NOBODY, "srun");

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Command;
 
+use packhorse_test_parts::needs;
+
 use crate::fake_slurm::{FakeNode, exists, finish};
 
 #[test]
@@ -67,11 +69,9 @@ fn text_of_users_that_is_not_utf_8_gets_no_job_past_its_prolog() {
 
 #[test]
 fn without_a_configuration_slurm_is_looked_for_in_the_usual_places() {
+    needs!(Root);
     let node = FakeNode::new("");
     fs_err::write(node.config(), "nonsense").unwrap();
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
     // For this process, /opt has the only scontrol there is.
     let script = "set -e; mkdir $1/usr; cp /bin/sh /bin/cat $1/usr; \
                   mount -t tmpfs usual /opt; mkdir /opt/slurm; ln -s $1/bin /opt/slurm/bin; \
@@ -97,9 +97,7 @@ fn without_a_configuration_slurm_is_looked_for_in_the_usual_places() {
 
 #[test]
 fn a_prolog_that_fails_in_an_unforeseen_way_lets_no_job_through() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs!(Root);
     let node = FakeNode::new("");
     // Nobody foresees a machine without /proc.
     let script = "mount -t tmpfs none /proc && exec \"$@\"";
@@ -193,9 +191,7 @@ fn what_is_from_another_boot_or_damaged_is_dropped_and_told() {
 
 #[test]
 fn nothing_is_read_that_a_user_could_have_written() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs!(Root);
     let node = FakeNode::new("");
     node.knows(&[1]);
     node.prolog(1, 64);

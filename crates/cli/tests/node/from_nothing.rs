@@ -7,6 +7,7 @@ use std::process::Command;
 use fs_err::OpenOptions;
 use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, library_path};
 use packhorse_slurm_lab::{Cgroups, CpuBinding, LabSettings, SlurmLab, SlurmVersion};
+use packhorse_test_parts::needs;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,9 +23,8 @@ struct NewNode {
 }
 
 impl NewNode {
-    /// `None` where there is no Slurm.
-    fn new(version: SlurmVersion) -> Option<Self> {
-        let plugin = crate::lab::plugin(version)?;
+    fn new(version: SlurmVersion) -> Self {
+        let plugin = crate::lab::plugin(version);
         let folder = tempfile::tempdir().unwrap();
         fs_err::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let driver = other_minors(folder.path());
@@ -35,7 +35,7 @@ impl NewNode {
             let device = makedev(195, minor);
             mknodat(CWD, &file, FileType::CharacterDevice, mode, device).unwrap();
         }
-        Some(Self { folder, driver, plugin })
+        Self { folder, driver, plugin }
     }
 
     fn path(&self, name: &str) -> String {
@@ -110,7 +110,7 @@ fn lines_for<'a>(printed: &'a str, file: &str) -> Vec<&'a str> {
 }
 
 /// A Slurm whose files have these lines as they are; only the node's own goes on.
-fn slurm_with(printed: &str, version: SlurmVersion, cgroups: Cgroups) -> Option<SlurmLab> {
+fn slurm_with(printed: &str, version: SlurmVersion, cgroups: Cgroups) -> SlurmLab {
     let node = "NodeHostname=n1 NodeAddr=127.0.0.1 Port=17001 CPUs=2 CoresPerSocket=2 \
                 RealMemory=2000 State=UNKNOWN";
     let slurm_conf = lines_for(printed, "slurm.conf").into_iter();
@@ -138,14 +138,10 @@ fn slurm_with(printed: &str, version: SlurmVersion, cgroups: Cgroups) -> Option<
 }
 
 fn an_admin_gets_a_shared_node(version: SlurmVersion, cgroups: Cgroups) {
-    let Some(node) = NewNode::new(version) else {
-        return;
-    };
+    let node = NewNode::new(version);
     node.install();
     node.configure();
-    let Some(lab) = slurm_with(&node.install(), version, cgroups) else {
-        return;
-    };
+    let lab = slurm_with(&node.install(), version, cgroups);
     let checked = node.run(&lab, &["check"]);
     assert_eq!(checked.code, Some(0), "{}", checked.stdout);
     for line in checked.stdout.lines().filter(|line| !line.starts_with(' ')) {
@@ -186,10 +182,12 @@ fn an_admin_gets_a_shared_node(version: SlurmVersion, cgroups: Cgroups) {
 
 #[test]
 fn an_admin_follows_the_docs_with_slurm_22_05() {
+    needs!(Slurm);
     an_admin_gets_a_shared_node(SlurmVersion::Host, Cgroups::Version1);
 }
 
 #[test]
 fn an_admin_follows_the_docs_with_slurm_24_11() {
+    needs!(Slurm24);
     an_admin_gets_a_shared_node(SlurmVersion::V24_11, Cgroups::Version2);
 }

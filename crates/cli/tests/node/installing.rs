@@ -6,6 +6,7 @@ use std::process::Command;
 
 use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, library_path};
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+use packhorse_test_parts::needs;
 
 use crate::fake_slurm::finish;
 use crate::lab::{NOBODY, NodeLab, NodeSettings};
@@ -147,6 +148,7 @@ fn check(lab: &NodeLab) -> (Option<i32>, String) {
 
 #[test]
 fn check_says_what_is_right_and_what_to_do() {
+    needs!(Slurm);
     let settings = NodeSettings {
         cgroups: Cgroups::Version1,
         slurm_conf: &["CliFilterPlugins=cli_filter/lua", "JobSubmitPlugins=lua"],
@@ -155,9 +157,7 @@ fn check_says_what_is_right_and_what_to_do() {
             .to_vec(),
         ..NodeSettings::default()
     };
-    let Some(lab) = NodeLab::start(settings) else {
-        return;
-    };
+    let lab = NodeLab::start(settings);
     let (code, text) = check(&lab);
     assert_eq!(code, Some(0), "{text}");
     assert!(!text.contains("wrong"), "{text}");
@@ -195,15 +195,14 @@ fn check_says_what_is_right_and_what_to_do() {
 
 #[test]
 fn flags_of_the_prolog_that_do_not_fit_are_told() {
+    needs!(Slurm24);
     for (flags, told) in [("Serial", "add Alloc"), ("Alloc,RunInJob", "leave out RunInJob")] {
         let line = format!("PrologFlags={flags}");
-        let Some(lab) = NodeLab::start(NodeSettings {
+        let lab = NodeLab::start(NodeSettings {
             version: SlurmVersion::V24_11,
             slurm_conf: &[&line],
             ..NodeSettings::default()
-        }) else {
-            return;
-        };
+        });
         let (_, text) = check(&lab);
         assert!(text.contains(told), "{flags}: {text}");
     }
@@ -211,17 +210,14 @@ fn flags_of_the_prolog_that_do_not_fit_are_told() {
 
 #[test]
 fn a_plugin_for_another_slurm_is_told() {
+    needs!(Slurm, Slurm24);
     let settings = NodeSettings { version: SlurmVersion::V24_11, ..NodeSettings::default() };
-    let Some(lab) = NodeLab::start(settings) else {
-        return;
-    };
+    let lab = NodeLab::start(settings);
     let job = lab.submit(NOBODY, &["--gres=mps:64"], "true");
     lab.slurm.wait_for_job(&job, "COMPLETED");
     let plugstack = lab.folder().join("etc/plugstack.conf");
     let text = fs_err::read_to_string(&plugstack).unwrap();
-    let Some(other) = crate::lab::plugin(SlurmVersion::Host) else {
-        return;
-    };
+    let other = crate::lab::plugin(SlurmVersion::Host);
     let word = text.split_whitespace().nth(1).unwrap();
     fs_err::write(&plugstack, text.replace(word, &other.display().to_string())).unwrap();
     let (code, text) = check(&lab);

@@ -54,8 +54,7 @@ pub struct NodeLab {
 }
 
 impl NodeLab {
-    /// Starts it. `None` where there is no Slurm, as with every lab.
-    pub fn start(settings: NodeSettings<'_>) -> Option<Self> {
+    pub fn start(settings: NodeSettings<'_>) -> Self {
         let packhorse = env!("CARGO_BIN_EXE_packhorse");
         let script = |verb: &str| {
             format!("#!/bin/sh\nexec {packhorse} node {verb} --config {{lab}}/etc/node.toml\n")
@@ -76,7 +75,7 @@ impl NodeLab {
             "native" => "Flags=all_sharing",
             _ => "File={lab}/dev/nvidia0",
         };
-        let plugin = plugin(settings.version)?;
+        let plugin = plugin(settings.version);
         let mut files = vec![
             ("node.toml".to_owned(), config),
             ("prolog.sh".to_owned(), script("prolog")),
@@ -119,12 +118,12 @@ impl NodeLab {
             files,
             slurm_conf,
             ..LabSettings::default()
-        })?;
+        });
         let out = slurm.folder().join("out");
         fs_err::create_dir(&out).unwrap();
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs_err::set_permissions(out, all).unwrap();
-        Some(Self { slurm })
+        Self { slurm }
     }
 
     pub fn folder(&self) -> &Path {
@@ -276,9 +275,9 @@ impl NodeLab {
 }
 
 /// The plugin for a release of Slurm, built once.
-pub fn plugin(version: SlurmVersion) -> Option<PathBuf> {
+pub fn plugin(version: SlurmVersion) -> PathBuf {
     let settings = LabSettings { nodes: 0, version, ..LabSettings::default() };
-    let version = version_of(&settings)?;
+    let version = version_of(&settings);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("spank").join(&version);
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--offline", "-p", "packhorse-spank", "--target-dir"]);
@@ -293,15 +292,14 @@ pub fn plugin(version: SlurmVersion) -> Option<PathBuf> {
     }
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     assert!(cargo.status().unwrap().success(), "the plugin can be built");
-    Some(target.join("debug/libpackhorse_spank.so"))
+    target.join("debug/libpackhorse_spank.so")
 }
 
 /// Such as 24.11.5.
-fn version_of(settings: &LabSettings) -> Option<String> {
-    let root = settings.root()?;
-    let root = root.unwrap_or_else(|| PathBuf::from("/"));
+fn version_of(settings: &LabSettings) -> String {
+    let root = settings.root().unwrap_or_else(|| PathBuf::from("/"));
     let mut command = Command::new("chroot");
-    let output = command.arg(root).args(["/usr/sbin/slurmd", "-V"]).output();
-    let text = String::from_utf8(output.ok()?.stdout).ok()?;
-    text.split_whitespace().last().map(str::to_owned)
+    let output = command.arg(root).args(["/usr/sbin/slurmd", "-V"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split_whitespace().last().unwrap().to_owned()
 }

@@ -1,15 +1,15 @@
 //! What a real Slurm does to jobs that run: whatever it is, they stay counted.
 
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+use packhorse_test_parts::needs;
 
 use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
 
 #[test]
 fn jobs_stay_counted_while_slurmd_is_restarted() {
+    needs!(Slurm);
     let settings = NodeSettings { cgroups: Cgroups::Version1, ..NodeSettings::default() };
-    let Some(lab) = NodeLab::start(settings) else {
-        return;
-    };
+    let lab = NodeLab::start(settings);
     let mut jobs = lab.start_lasting(NOBODY, 64, 3);
     let before = lab.jobs();
     lab.slurm.restart_slurmd("n1");
@@ -37,10 +37,9 @@ fn jobs_stay_counted_while_slurmd_is_restarted() {
 /// where it most likely is.
 #[test]
 fn a_job_requeued_under_the_same_number_never_runs_uncounted() {
+    needs!(Slurm);
     let settings = NodeSettings { cgroups: Cgroups::Version1, ..NodeSettings::default() };
-    let Some(lab) = NodeLab::start(settings) else {
-        return;
-    };
+    let lab = NodeLab::start(settings);
     let job = lab.submit_lasting(NOBODY, 64);
     lab.wait_for_work(&job);
     let number: u64 = job.parse().unwrap();
@@ -71,13 +70,12 @@ fn a_job_requeued_under_the_same_number_never_runs_uncounted() {
 
 #[test]
 fn a_job_whose_orders_are_lost_is_counted_while_it_runs() {
+    needs!(Slurm, Slurm24);
     for (version, cgroups) in
         [(SlurmVersion::Host, Cgroups::Version1), (SlurmVersion::V24_11, Cgroups::Version2)]
     {
         let settings = NodeSettings { version, cgroups, ..NodeSettings::default() };
-        let Some(lab) = NodeLab::start(settings) else {
-            continue;
-        };
+        let lab = NodeLab::start(settings);
         let jobs: Vec<String> = (0..2).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
         for job in &jobs {
             lab.wait_for_work(job);
@@ -99,11 +97,10 @@ fn a_job_whose_orders_are_lost_is_counted_while_it_runs() {
 
 #[test]
 fn the_name_of_a_job_does_not_say_what_it_asked_for() {
+    needs!(Slurm, Slurm24);
     for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
         let settings = NodeSettings { version, ..NodeSettings::default() };
-        let Some(lab) = NodeLab::start(settings) else {
-            continue;
-        };
+        let lab = NodeLab::start(settings);
         let name = "--job-name=x GRES=mps:25 JOB_GRES=mps:25\n1|0|RUNNING|gres:mps:25";
         let wait = "until [ -e over ]; do sleep 0.1; done";
         let job = lab.submit(NOBODY, &["--gres=mps:1", name], wait);

@@ -1,5 +1,7 @@
 //! Who may ask: on the node, and in the filters.
 
+use packhorse_test_parts::needs;
+
 use crate::fake_slurm::{FakeNode, finish};
 use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
 
@@ -47,7 +49,7 @@ const SEEN: [(Option<&str>, bool); 5] = [
     (Some("maintenance"), false),
 ];
 
-fn seed_lab(filter: &str, line: &str) -> Option<NodeLab> {
+fn seed_lab(filter: &str, line: &str) -> NodeLab {
     let lab = NodeLab::start(NodeSettings {
         more: SEED,
         slurm_conf: &[line],
@@ -57,12 +59,12 @@ fn seed_lab(filter: &str, line: &str) -> Option<NodeLab> {
             (format!("our_{filter}"), filter_text(filter)),
         ],
         ..NodeSettings::default()
-    })?;
+    });
     let reservations = SEEN.iter().filter_map(|(reservation, _)| *reservation);
     for name in reservations.filter(|_| filter != "unused.lua") {
         reserve(&lab, name);
     }
-    Some(lab)
+    lab
 }
 
 fn reserve(lab: &NodeLab, name: &str) {
@@ -124,23 +126,20 @@ fn the_filter_does_as_the_seeds(lab: &NodeLab) {
 
 #[test]
 fn cli_filter_accepts_and_refuses_what_the_seeds_does() {
-    if let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") {
-        the_filter_does_as_the_seeds(&lab);
-    }
+    needs!(Slurm);
+    the_filter_does_as_the_seeds(&seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua"));
 }
 
 #[test]
 fn job_submit_accepts_and_refuses_what_the_seeds_does() {
-    if let Some(lab) = seed_lab("job_submit.lua", "JobSubmitPlugins=lua") {
-        the_filter_does_as_the_seeds(&lab);
-    }
+    needs!(Slurm);
+    the_filter_does_as_the_seeds(&seed_lab("job_submit.lua", "JobSubmitPlugins=lua"));
 }
 
 #[test]
 fn where_there_is_no_filter_the_node_ends_the_job() {
-    let Some(lab) = seed_lab("unused.lua", "PriorityType=priority/basic") else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = seed_lab("unused.lua", "PriorityType=priority/basic");
     let job = lab.submit_lasting(NOBODY, 64);
     lab.slurm.wait_for_job(&job, "CANCELLED");
     let mut scontrol = lab.slurm.command("scontrol");
@@ -170,6 +169,7 @@ end
 
 #[test]
 fn our_filter_and_the_seeds_own_say_the_same_of_the_same_jobs() {
+    needs!(Slurm);
     let both = format!(
         "dofile(\"{{lab}}/etc/our_cli_filter.lua\")\n\
          local function seed(options)\n{SNIPPET}\nreturn slurm.SUCCESS\nend\n\
@@ -181,14 +181,12 @@ fn our_filter_and_the_seeds_own_say_the_same_of_the_same_jobs() {
         ("cli_filter.lua".to_owned(), both),
         ("our_cli_filter.lua".to_owned(), filter_text("cli_filter.lua")),
     ];
-    let Some(lab) = NodeLab::start(NodeSettings {
+    let lab = NodeLab::start(NodeSettings {
         more: SEED,
         slurm_conf: &["CliFilterPlugins=cli_filter/lua"],
         files,
         ..NodeSettings::default()
-    }) else {
-        return;
-    };
+    });
     let gres = [
         None,
         Some("gpu:1"),
@@ -223,9 +221,8 @@ fn our_filter_and_the_seeds_own_say_the_same_of_the_same_jobs() {
 
 #[test]
 fn a_filter_that_cannot_read_its_rules_refuses_mps_and_nothing_else() {
-    let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua");
     let refuses = |told: &str| {
         let options = ["--gres=mps:16", "--reservation=jhl_homework_gpu"];
         let (accepted, why) = submits(&lab, &options);
@@ -261,9 +258,8 @@ fn a_filter_that_cannot_read_its_rules_refuses_mps_and_nothing_else() {
 
 #[test]
 fn a_change_to_a_job_is_checked_with_what_the_job_is() {
-    let Some(lab) = seed_lab("job_submit.lua", "JobSubmitPlugins=lua") else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = seed_lab("job_submit.lua", "JobSubmitPlugins=lua");
     let options = ["--hold", "--gres=mps:16", "--reservation=jhl_homework_gpu"];
     let job = lab.submit(NOBODY, &options, "true");
     let update = |change: &str| {
@@ -291,9 +287,8 @@ fn a_change_to_a_job_is_checked_with_what_the_job_is() {
 
 #[test]
 fn a_step_of_a_job_that_was_admitted_is_not_asked_again() {
-    let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua");
     let mut salloc = lab.by(NOBODY, "salloc");
     salloc.args(["--mem=50", "--gres=mps:16"]);
     salloc.arg("--reservation=jhl_homework_gpu");
@@ -307,7 +302,8 @@ fn a_step_of_a_job_that_was_admitted_is_not_asked_again() {
 
 #[test]
 fn the_filter_knows_every_kind_of_rule() {
-    let Some(lab) = NodeLab::start(NodeSettings {
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings {
         more: "[mps]\nservers = false\n\n[[allow]]\nusers = [\"nob*\"]\npartitions = [\"main\", \"o*\"]\nmost = 64\n\n[[allow]]\nusers = [\"games\"]\naccounts = ['staff']\n",
         slurm_conf: &[
             "JobSubmitPlugins=lua",
@@ -316,9 +312,7 @@ fn the_filter_knows_every_kind_of_rule() {
         ],
         files: vec![("job_submit.lua".to_owned(), filter_text("job_submit.lua"))],
         ..NodeSettings::default()
-    }) else {
-        return;
-    };
+    });
     for (user, options, may) in [
         (NOBODY, &["--gres=mps:64"][..], true),
         (NOBODY, &["--gres=mps:65"], false),
@@ -342,9 +336,8 @@ fn the_filter_knows_every_kind_of_rule() {
 
 #[test]
 fn of_several_reservations_all_must_fit() {
-    let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua");
     for (reservations, may) in
         [("jhl_homework_gpu,jupyterhub_course_ml", true), ("jhl_homework_gpu,maintenance", false)]
     {

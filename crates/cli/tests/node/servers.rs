@@ -8,9 +8,10 @@ use crate::fake_slurm::{FakeNode, finish};
 use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
 use packhorse_fake_nvml::fake_mps_control_path;
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+use packhorse_test_parts::needs;
 
 /// A lab with a stand-in for NVIDIA's program.
-fn lab() -> Option<NodeLab> {
+fn lab() -> NodeLab {
     let control = format!(
         "#!/bin/sh\nexport FAKE_NVML_STATE={{lab}}/gpus\nexec {} \"$@\"\n",
         fake_mps_control_path().display()
@@ -44,7 +45,8 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
-    let Some(lab) = lab() else { return };
+    needs!(Slurm);
+    let lab = lab();
     let show = "echo $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; \
                 ls $CUDA_MPS_PIPE_DIRECTORY/control; until [ -e $NAME ]; do sleep 0.1; done";
     let submit = |user, name: &str| {
@@ -111,15 +113,13 @@ fn a_server_can_open_the_gpu_of_its_job_alone(version: SlurmVersion, cgroups: Cg
                    grep -q 'No such device' && echo $i >>{lab}/out/opens; done\n\
                    [ -z \"$CUDA_VISIBLE_DEVICES\" ] || \
                    echo $CUDA_VISIBLE_DEVICES >>{lab}/out/visible\nexit 1\n";
-    let Some(lab) = NodeLab::start(NodeSettings {
+    let lab = NodeLab::start(NodeSettings {
         version,
         cgroups,
         more: "[mps]\ncontrol = \"{lab}/etc/mps-control\"\n",
         files: vec![("mps-control".to_owned(), control.to_owned())],
         ..NodeSettings::default()
-    }) else {
-        return;
-    };
+    });
     for gpu in ["0", "1"] {
         let job = lab.submit_lasting(NOBODY, 64);
         lab.wait_for_work(&job);
@@ -149,19 +149,19 @@ fn a_server_can_open_the_gpu_of_its_job_alone(version: SlurmVersion, cgroups: Cg
 
 #[test]
 fn a_server_can_open_the_gpu_of_its_job_alone_with_cgroups_of_version_1() {
+    needs!(Slurm);
     a_server_can_open_the_gpu_of_its_job_alone(SlurmVersion::Host, Cgroups::Version1);
 }
 
 #[test]
 fn a_server_can_open_the_gpu_of_its_job_alone_with_cgroups_of_version_2() {
+    needs!(Slurm24);
     a_server_can_open_the_gpu_of_its_job_alone(SlurmVersion::V24_11, Cgroups::Version2);
 }
 
 #[test]
 fn whatever_a_user_has_made_of_a_server_ends_with_it() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs!(Root);
     let node = FakeNode::new("");
     let control = node.path("control");
     node.configure(&format!("[mps]\ncontrol = \"{}\"\n", control.display()));
@@ -205,9 +205,7 @@ fn wait_for_server(node: &FakeNode, name: &str) {
 
 #[test]
 fn a_user_who_stops_the_own_part_of_a_server_holds_nobody_up_for_ever() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs!(Root);
     let node = FakeNode::new("");
     let control = node.path("control");
     node.configure(&format!("[mps]\ncontrol = \"{}\"\npatience = 1\n", control.display()));
@@ -349,15 +347,16 @@ fn what_else_is_in_the_folder_of_the_servers_is_left_alone() {
     node.prolog(1, 64);
     wait_for_server(&node, "0-1000");
     // No server's name, and a folder of somebody else's with one.
-    for name in ["alice", "lost+found", "1-1000"] {
+    let other = format!("1-{}", rustix::process::geteuid().as_raw() + 1);
+    for name in ["alice", "lost+found", &other] {
         fs_err::create_dir(node.path("mps").join(name)).unwrap();
     }
     node.epilog(1, 64);
     node.status();
-    for name in ["0-1000", "1-1000"] {
+    for name in ["0-1000", &other] {
         wait_for_server(&node, name);
     }
     let left = |name: &str| node.path("mps").join(name).exists();
-    assert!(left("alice") && left("lost+found") && left("1-1000"));
+    assert!(left("alice") && left("lost+found") && left(&other));
     assert!(!left("0-1000"));
 }

@@ -1,14 +1,14 @@
 //! Shares in a real Slurm: where jobs land, and how they come back.
 
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+use packhorse_test_parts::needs;
 
 use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
 
 #[test]
 fn twenty_jobs_with_a_fifth_of_a_gpu_land_five_on_each() {
-    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings::default());
     let jobs = lab.start_lasting(NOBODY, 64, 20);
     let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     assert_eq!(on, [5; 4], "{:?}", lab.jobs());
@@ -25,9 +25,8 @@ fn twenty_jobs_with_a_fifth_of_a_gpu_land_five_on_each() {
 
 #[test]
 fn the_table_of_the_seed_holds_on_every_gpu() {
-    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings::default());
     // mps:80 four jobs … mps:16 twenty, on each GPU; and more than one GPU.
     for (mps, jobs) in [(80, 4), (40, 8), (32, 10), (20, 16), (16, 20), (640, 0)] {
         let count = if jobs == 0 { 2 } else { jobs * 4 };
@@ -45,9 +44,8 @@ fn the_table_of_the_seed_holds_on_every_gpu() {
 
 #[test]
 fn a_job_whose_epilog_never_ran_leaves_nothing_behind() {
-    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings::default());
     let job = lab.submit_lasting(NOBODY, 64);
     lab.wait_for_work(&job);
     let number: u64 = job.parse().unwrap();
@@ -70,9 +68,8 @@ fn a_job_whose_epilog_never_ran_leaves_nothing_behind() {
 
 #[test]
 fn where_no_gpu_has_room_in_one_piece_a_job_goes_back_to_the_queue() {
-    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings::default());
     lab.start_lasting(NOBODY, 200, 4);
     // Slurm counts 480 that are left.
     let job = lab.submit_lasting(NOBODY, 200);
@@ -90,9 +87,8 @@ fn where_no_gpu_has_room_in_one_piece_a_job_goes_back_to_the_queue() {
 
 #[test]
 fn an_element_that_is_sent_back_leaves_the_others_of_its_array_alone() {
-    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings::default());
     lab.start_lasting(NOBODY, 200, 3);
     let options = ["--array=0-1", "--hold", "--gres=mps:200", "--output=/dev/null"];
     let script = "touch element.$SLURM_ARRAY_TASK_ID; until [ -e over ]; do sleep 0.1; done";
@@ -131,6 +127,7 @@ fn an_element_that_is_sent_back_leaves_the_others_of_its_array_alone() {
 
 #[test]
 fn in_native_mode_slurm_chooses_the_least_loaded() {
+    needs!(Slurm24);
     let settings = NodeSettings {
         version: SlurmVersion::V24_11,
         cgroups: Cgroups::Version2,
@@ -138,9 +135,7 @@ fn in_native_mode_slurm_chooses_the_least_loaded() {
         slurm_conf: &["SelectTypeParameters=CR_Core_Memory,LL_SHARED_GRES"],
         ..NodeSettings::default()
     };
-    let Some(lab) = NodeLab::start(settings) else {
-        return;
-    };
+    let lab = NodeLab::start(settings);
     lab.start_lasting(NOBODY, 64, 5);
     let mut on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     on.sort_unstable();

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+use packhorse_test_parts::needs;
 
 use crate::fake_slurm::{Done, finish};
 use crate::lab::{NOBODY, NodeLab, NodeSettings};
@@ -12,11 +13,11 @@ const BOTH: [(SlurmVersion, Cgroups); 2] =
     [(SlurmVersion::Host, Cgroups::Version1), (SlurmVersion::V24_11, Cgroups::Version2)];
 
 /// A node where somebody is on GPU 0, which is the one that Slurm counts on.
-fn busy(version: SlurmVersion, cgroups: Cgroups) -> Option<NodeLab> {
-    let lab = NodeLab::start(NodeSettings { version, cgroups, ..NodeSettings::default() })?;
+fn busy(version: SlurmVersion, cgroups: Cgroups) -> NodeLab {
+    let lab = NodeLab::start(NodeSettings { version, cgroups, ..NodeSettings::default() });
     let first = lab.submit_lasting(NOBODY, 64);
     lab.wait_for_work(&first);
-    Some(lab)
+    lab
 }
 
 fn scontrol(lab: &NodeLab, words: &[&str]) {
@@ -26,9 +27,8 @@ fn scontrol(lab: &NodeLab, words: &[&str]) {
 
 #[test]
 fn a_job_that_is_requeued_and_started_at_once_is_on_no_gpu_but_its_own() {
-    let Some(lab) = busy(SlurmVersion::Host, Cgroups::Version1) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = busy(SlurmVersion::Host, Cgroups::Version1);
     let script = format!("{}; until [ -e over ]; do sleep 0.1; done", lab.look("job"));
     let options = ["--gres=mps:64", "--output=job.txt", "--open-mode=append", "--requeue"];
     let job = lab.submit(NOBODY, &options, &script);
@@ -50,10 +50,9 @@ fn a_job_that_is_requeued_and_started_at_once_is_on_no_gpu_but_its_own() {
 
 #[test]
 fn a_job_whose_orders_cannot_be_read_gets_no_gpu_and_others_are_not_stopped() {
+    needs!(Slurm, Slurm24);
     for (version, cgroups) in BOTH {
-        let Some(lab) = busy(version, cgroups) else {
-            return;
-        };
+        let lab = busy(version, cgroups);
         let job = lab.submit_lasting(NOBODY, 64);
         lab.wait_for_work(&job);
         let orders = lab.folder().join("shared/jobs").join(&job);
@@ -116,9 +115,8 @@ fn a_job_whose_orders_cannot_be_read_gets_no_gpu_and_others_are_not_stopped() {
 
 #[test]
 fn a_task_that_cannot_be_held_to_its_gpu_is_ended() {
-    let Some(lab) = busy(SlurmVersion::Host, Cgroups::Version1) else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = busy(SlurmVersion::Host, Cgroups::Version1);
     let name = lab.folder().file_name().unwrap().to_str().unwrap();
     let node = format!("/sys/fs/cgroup/devices/{name}.n1");
     let mut find = Command::new("find");
@@ -134,9 +132,7 @@ fn a_task_that_cannot_be_held_to_its_gpu_is_ended() {
 }
 
 fn a_task_epilog_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
-    let Some(lab) = busy(version, cgroups) else {
-        return;
-    };
+    let lab = busy(version, cgroups);
     let out = lab.folder().join("out");
     let script = out.join("epilog.sh");
     fs_err::write(&script, format!("#!/bin/sh\n{} >>epilog.txt\n", lab.look("epilog"))).unwrap();
@@ -157,22 +153,22 @@ fn a_task_epilog_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
 
 #[test]
 fn a_task_epilog_sees_its_own_gpu_with_cgroups_of_version_1() {
+    needs!(Slurm, Slurm24);
     a_task_epilog_sees_its_own_gpu(SlurmVersion::Host, Cgroups::Version1);
     a_task_epilog_sees_its_own_gpu(SlurmVersion::V24_11, Cgroups::Version1);
 }
 
 #[test]
 fn a_task_epilog_sees_its_own_gpu_with_cgroups_of_version_2() {
+    needs!(Slurm, Slurm24);
     a_task_epilog_sees_its_own_gpu(SlurmVersion::Host, Cgroups::Version2);
     a_task_epilog_sees_its_own_gpu(SlurmVersion::V24_11, Cgroups::Version2);
 }
 
 #[test]
 fn no_panic_crosses_into_slurm() {
-    let Some(lab) = NodeLab::start(NodeSettings { plugin: "panic", ..NodeSettings::default() })
-    else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings { plugin: "panic", ..NodeSettings::default() });
     // In every hook of the plugin, in sbatch, srun and the steps of both.
     let job = lab.submit(NOBODY, &["--output=panic.txt"], "srun echo well");
     lab.slurm.wait_for_job(&job, "COMPLETED");
@@ -183,10 +179,8 @@ fn no_panic_crosses_into_slurm() {
 
 #[test]
 fn a_step_does_not_wait_for_ever_for_its_server() {
-    let Some(lab) = NodeLab::start(NodeSettings { plugin: "wait=1", ..NodeSettings::default() })
-    else {
-        return;
-    };
+    needs!(Slurm);
+    let lab = NodeLab::start(NodeSettings { plugin: "wait=1", ..NodeSettings::default() });
     let job = lab.submit_lasting(NOBODY, 64);
     lab.wait_for_work(&job);
     let orders = lab.folder().join("shared/jobs").join(&job);
@@ -205,11 +199,9 @@ fn a_step_does_not_wait_for_ever_for_its_server() {
 
 #[test]
 fn a_step_goes_on_if_slurm_does_not_say_whether_its_job_has_mps() {
-    let Some(lab) =
-        NodeLab::start(NodeSettings { plugin: "scontrol=/bin/false", ..NodeSettings::default() })
-    else {
-        return;
-    };
+    needs!(Slurm);
+    let lab =
+        NodeLab::start(NodeSettings { plugin: "scontrol=/bin/false", ..NodeSettings::default() });
     let job = lab.submit_lasting(NOBODY, 64);
     lab.wait_for_work(&job);
     fs_err::remove_file(lab.folder().join("shared/jobs").join(&job)).unwrap();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::*;
 use packhorse_leases::{LeaseError, LeaseOwner, LeasedDevice, read_leases};
 use packhorse_model::{Bytes, Milli};
+use packhorse_test_parts::needs;
 
 #[test]
 fn each_sees_what_the_other_holds() {
@@ -277,9 +278,7 @@ fn children_inherit_nothing_of_it() {
 #[test]
 fn a_lease_of_another_user_counts_and_tells_whose_it_is() {
     const OTHER: u32 = 54_321;
-    if !rustix::process::geteuid().is_root() {
-        return; // only root can be somebody else
-    }
+    needs!(TwoUsers);
     let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer_of(OTHER);
@@ -297,9 +296,7 @@ fn a_lease_of_another_user_counts_and_tells_whose_it_is() {
 #[test]
 fn what_another_users_process_left_does_not_count_even_if_one_may_not_remove_it() {
     const OTHER: u32 = 54_321;
-    if !rustix::process::geteuid().is_root() {
-        return; // only root can be somebody else
-    }
+    needs!(TwoUsers);
     let place = test_folder();
     drop(place.open());
     let mut dead = place.peer();
@@ -312,32 +309,36 @@ fn what_another_users_process_left_does_not_count_even_if_one_may_not_remove_it(
 
 #[test]
 fn a_lease_of_a_dead_process_counts_while_what_it_led_lives() {
-    const OTHER: u32 = 54_321;
-    let is_root = rustix::process::geteuid().is_root();
-    for other in [false, true] {
-        if other && !is_root {
-            continue; // only root can be somebody else
-        }
-        let place = test_folder();
-        let mut mine = place.open();
-        let mut peer = if other { place.peer_of(OTHER) } else { place.peer() };
-        peer.tell("hold GPU-1 7");
-        let leader = peer.tell("lead");
-        peer.kill();
-        wait_for_change(&mine);
-        let theirs = others(&mut mine);
-        assert_eq!(theirs.len(), 1);
-        assert_eq!(theirs[0].left, Some(vec![leader.parse().unwrap()]));
-        assert_eq!(theirs[0].describe("ours", "ann"), "left by run 12 of ann, which was killed");
-        assert_eq!(read_leases(&place.path).unwrap(), theirs);
-        // Also for one that comes later, and listens to nobody.
-        assert_eq!(place.peer().tell("memory GPU-1"), "7");
-        let leader = rustix::process::Pid::from_raw(leader.parse().unwrap()).unwrap();
-        rustix::process::kill_process(leader, rustix::process::Signal::KILL).unwrap();
-        wait_for_change(&mine);
-        assert_eq!(others(&mut mine), []);
-        assert_eq!(place.files(), [""; 0]);
-    }
+    counts_while_what_it_led_lives(TestFolder::peer);
+}
+
+#[test]
+fn a_lease_of_another_users_dead_process_counts_while_what_it_led_lives() {
+    needs!(TwoUsers);
+    counts_while_what_it_led_lives(|place| place.peer_of(54_321));
+}
+
+#[expect(clippy::unwrap_used, reason = "this is part of tests")]
+fn counts_while_what_it_led_lives(start_peer: impl Fn(&TestFolder) -> Peer) {
+    let place = test_folder();
+    let mut mine = place.open();
+    let mut peer = start_peer(&place);
+    peer.tell("hold GPU-1 7");
+    let leader = peer.tell("lead");
+    peer.kill();
+    wait_for_change(&mine);
+    let theirs = others(&mut mine);
+    assert_eq!(theirs.len(), 1);
+    assert_eq!(theirs[0].left, Some(vec![leader.parse().unwrap()]));
+    assert_eq!(theirs[0].describe("ours", "ann"), "left by run 12 of ann, which was killed");
+    assert_eq!(read_leases(&place.path).unwrap(), theirs);
+    // Also for one that comes later, and listens to nobody.
+    assert_eq!(place.peer().tell("memory GPU-1"), "7");
+    let leader = rustix::process::Pid::from_raw(leader.parse().unwrap()).unwrap();
+    rustix::process::kill_process(leader, rustix::process::Signal::KILL).unwrap();
+    wait_for_change(&mine);
+    assert_eq!(others(&mut mine), []);
+    assert_eq!(place.files(), [""; 0]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::{Child, Command};
 use crate::support::*;
 use packhorse_leases::{LeaseError, Leases, read_leases};
 use packhorse_proc::ProcessKey;
+use packhorse_test_parts::needs;
 
 /// A folder with the lease of a living process in it, and that lease's name in
 /// its three parts, of which the first is its folder's.
@@ -114,9 +115,13 @@ fn a_lease_that_is_not_its_owners_does_not_count() {
     // Named after somebody else.
     let other = [uid + 1, pid, start];
     assert_eq!(model.tried(other, &model.text), (0, true));
-    if !rustix::process::geteuid().is_root() {
-        return; // only root can give a file away
-    }
+}
+
+#[test]
+fn a_lease_that_another_user_made_does_not_count() {
+    needs!(TwoUsers);
+    let model = model();
+    let [uid, pid, start] = model.name;
     let owner = u32::try_from(uid + 1).unwrap();
     // Made by somebody else.
     let given_away = |file: &Path| {
@@ -151,9 +156,7 @@ fn a_folder_that_others_write_to_does_not_count() {
 #[test]
 fn nobody_can_be_kept_from_telling_what_they_hold() {
     const OTHER: u32 = 54_321;
-    if !rustix::process::geteuid().is_root() {
-        return; // only root can be somebody else
-    }
+    needs!(TwoUsers);
     let place = test_folder();
     let mut mine = place.open();
     // Whatever somebody puts there in their name.
@@ -361,9 +364,7 @@ fn a_draft_that_was_left_is_written_over() {
 
 #[test]
 fn a_folder_that_somebody_else_made_will_do_if_it_is_sticky() {
-    if !rustix::process::geteuid().is_root() {
-        return; // only root can give a folder away
-    }
+    needs!(TwoUsers);
     let place = test_folder();
     drop(place.open());
     chown(&place.path, Some(12_345), None).unwrap();

@@ -36,6 +36,7 @@ struct Args {
     command: Vec<OsString>,
 }
 
+#[expect(clippy::print_stderr, reason = "it is a program for a terminal")]
 fn main() -> ExitCode {
     let args = Args::parse();
     let settings = LabSettings {
@@ -47,9 +48,12 @@ fn main() -> ExitCode {
         slurm_conf: args.conf,
         ..LabSettings::default()
     };
-    let Some(lab) = SlurmLab::start(settings) else {
-        return ExitCode::from(NOT_HERE);
-    };
+    if let Some(missing) = settings.version.part().missing() {
+        eprintln!("error: cannot start a Slurm: {missing}");
+        eprintln!("hint: `cargo xtask test --set-up` installs it");
+        return ExitCode::FAILURE;
+    }
+    let lab = SlurmLab::start(settings);
     let (program, words) = args.command.split_first().expect("there is a default");
     let mut command = lab.command(program);
     command.args(words);
@@ -61,6 +65,3 @@ fn main() -> ExitCode {
     let code = code.and_then(|code| u8::try_from(code).ok());
     code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
-
-/// The exit status if this machine cannot start a Slurm.
-const NOT_HERE: u8 = 77;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use packhorse_model::{Outcome, StopMode};
 use packhorse_proc::ProcEntry;
 use packhorse_supervisor::AdoptedProcess;
+use packhorse_test_parts::needs;
 
 use crate::support::{World, alone, is_alive, receive, release, task};
 
@@ -51,6 +52,7 @@ fn start_elsewhere(world: &World, script: &str) -> u32 {
 
 #[test]
 fn its_end_is_told_though_it_is_not_our_child() {
+    needs!(Python);
     let mut world = World::new();
     let gate = world.fifo("gate");
     let leader = start_elsewhere(&world, "read x < gate; exit 5");
@@ -70,6 +72,7 @@ fn its_end_is_told_though_it_is_not_our_child() {
 
 #[test]
 fn it_can_be_stopped_with_its_group_and_what_it_leaves() {
+    needs!(Python);
     for how in [StopMode::Terminate, StopMode::Kill] {
         let mut world = World::new();
         world.fifo("never");
@@ -96,6 +99,7 @@ fn it_can_be_stopped_with_its_group_and_what_it_leaves() {
 
 #[test]
 fn its_time_limit_counts() {
+    needs!(Python);
     let mut world = World::new();
     let leader = start_elsewhere(&world, "exec sleep 1000");
     let mut process = adopted(leader);

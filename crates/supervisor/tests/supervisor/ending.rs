@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use packhorse_model::{Outcome, ProcessEvent, StopMode};
+use packhorse_test_parts::needs;
 
 use crate::support::{World, is_alive, line, receive, release, task};
 
@@ -218,6 +219,7 @@ fn one_that_is_stopped_as_soon_as_it_is_started_ends() {
 
 #[test]
 fn the_end_of_a_traced_process_is_told_when_its_tracer_lets_it_go() {
+    needs!(Python);
     let mut world = World::new();
     let [said, gate, over] = ["said", "gate", "over"].map(|name| world.fifo(name));
     world.start(1, &line("echo $$ > said; read x < gate; exit 3"));

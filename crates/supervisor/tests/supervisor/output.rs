@@ -5,6 +5,7 @@ use std::process::Stdio;
 use packhorse_model::Stream;
 use packhorse_model::{Outcome, OutputMode, ProcessEvent};
 use packhorse_supervisor::LogReader;
+use packhorse_test_parts::needs;
 
 use crate::support::{World, alone, line, release, task};
 
@@ -67,6 +68,7 @@ fn a_flood_does_not_keep_others_waiting() {
 
 #[test]
 fn all_that_is_in_the_pipes_at_the_end_is_logged() {
+    needs!(Python);
     let mut world = World::new();
     // More than one turn takes.
     let program = "import fcntl, os; fcntl.fcntl(1, 1031, 1 << 20); os.write(1, b'x' * (1 << 20))";
@@ -130,6 +132,7 @@ fn inherited_output_goes_where_ours_goes_and_slots_can_change() {
 #[test]
 fn waiting_for_edges_misses_no_output() {
     use rustix::event::epoll;
+    needs!(Python);
     if !alone("output::waiting_for_edges_misses_no_output") {
         return;
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use packhorse_model::{Outcome, ProcessEvent, StopMode};
 use packhorse_supervisor::StartResult;
+use packhorse_test_parts::needs;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, Signal, kill_process, pidfd_open};
 
@@ -12,6 +13,7 @@ use crate::support::{World, alone, is_alive, line, receive, release, task};
 
 #[test]
 fn a_module_that_is_missing_or_broken_is_named() {
+    needs!(Python);
     let mut world = world();
     world.write("broken.py", "import heavy\n1 / 0\n");
     world.write("leaves.py", "import sys; print('told', flush=True); sys.exit(3)\n");
@@ -46,6 +48,7 @@ fn a_module_that_is_missing_or_broken_is_named() {
 
 #[test]
 fn a_python_that_cannot_start_is_quoted() {
+    needs!(Python);
     let mut world = world();
     let mut wanted = code("pass");
     wanted.environment = vec![("PYTHONHOME".into(), "/nonexistent".into())];
@@ -59,6 +62,7 @@ fn a_python_that_cannot_start_is_quoted() {
 
 #[test]
 fn what_is_no_python_starts_as_ever_and_that_is_told_once() {
+    needs!(Python);
     let mut world = world();
     let lines = ["echo a; echo b", "true", "python3 -V", "echo a; echo b"];
     for (number, command) in (1..).zip(lines) {
@@ -95,6 +99,7 @@ open(here + '/go').read()
 
 #[test]
 fn what_waits_for_an_import_can_be_stopped() {
+    needs!(Python);
     let mut world = slow_world();
     assert_eq!(world.start(1, &code("pass")), StartResult::Waiting);
     assert_eq!(world.start(2, &code("pass")), StartResult::Waiting);
@@ -112,6 +117,7 @@ fn what_waits_for_an_import_can_be_stopped() {
 
 #[test]
 fn an_import_that_takes_too_long_is_ended_with_the_task() {
+    needs!(Python);
     let mut world = slow_world();
     let mut wanted = code("pass");
     wanted.time_limit = Some(Duration::from_millis(300));
@@ -134,6 +140,7 @@ fn an_import_that_takes_too_long_is_ended_with_the_task() {
 
 #[test]
 fn a_time_limit_ends_what_was_forked() {
+    needs!(Python);
     let mut world = world();
     let mut wanted = code("import signal; signal.pause()");
     wanted.time_limit = Some(Duration::from_millis(700));
@@ -144,6 +151,7 @@ fn a_time_limit_ends_what_was_forked() {
 
 #[test]
 fn a_python_that_is_killed_takes_no_task_with_it() {
+    needs!(Python);
     let mut world = world();
     let go = world.fifo("go");
     let wait = format!("open({:?}).read(); raise SystemExit(5)", go.to_str().unwrap());
@@ -158,6 +166,7 @@ fn a_python_that_is_killed_takes_no_task_with_it() {
 
 #[test]
 fn who_waits_for_a_python_that_is_killed_gets_another_once() {
+    needs!(Python);
     let mut world = slow_world();
     let who = world.path("who");
     world.start(1, &code("pass"));
@@ -172,6 +181,7 @@ fn who_waits_for_a_python_that_is_killed_gets_another_once() {
 
 #[test]
 fn a_python_ends_with_its_supervisor_even_while_it_imports() {
+    needs!(Python);
     let mut world = World::new();
     let who = world.fifo("who");
     world.write(
@@ -187,6 +197,7 @@ fn a_python_ends_with_its_supervisor_even_while_it_imports() {
 
 #[test]
 fn forks_of_a_forked_task_are_found_and_ended() {
+    needs!(Python);
     let mut world = world();
     let who = world.fifo("who");
     // Neither its group, nor its session, nor an execution tells whose it is.
@@ -223,6 +234,7 @@ os.read(reader, 1)
 
 #[test]
 fn long_commands_and_environments_are_no_problem() {
+    needs!(Python);
     let mut world = world();
     let long = "x".repeat(100_000);
     let mut wanted = preloaded(&[
@@ -243,6 +255,7 @@ fn long_commands_and_environments_are_no_problem() {
 
 #[test]
 fn threads_of_a_module_are_told_of() {
+    needs!(Python);
     let mut world = World::new();
     world.write(
         "heavy.py",
@@ -258,6 +271,7 @@ fn threads_of_a_module_are_told_of() {
 
 #[test]
 fn few_descriptors_make_tasks_wait_for_each_other() {
+    needs!(Python);
     if !alone("preload_trouble::few_descriptors_make_tasks_wait_for_each_other") {
         return;
     }
@@ -277,6 +291,7 @@ fn few_descriptors_make_tasks_wait_for_each_other() {
 
 #[test]
 fn the_gpu_driver_that_a_module_opens_is_told_of_once() {
+    needs!(Python);
     let mut world = World::new();
     // No machine has to have one.
     world.write("heavy.py", "import os\nos.readlink = lambda path: '/dev/nvidiactl'\n");
@@ -307,6 +322,7 @@ os.fork = fork_or_die
 
 #[test]
 fn a_process_that_is_killed_between_two_forks_is_made_up_for_once() {
+    needs!(Python);
     let mut world = World::new();
     world.write("heavy.py", &(HEAVY.to_owned() + &DIES_BETWEEN.replace("TIMES", "1")));
     world.write("deaths", "");
@@ -339,6 +355,7 @@ fn a_process_that_is_killed_between_two_forks_is_made_up_for_once() {
 
 #[test]
 fn pythons_that_were_needed_all_at_once_are_not_kept() {
+    needs!(Python);
     let mut world = World::new();
     let who = world.fifo("who");
     let go = world.fifo("go");

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use packhorse_model::{Command, CoreId, Outcome, OutputMode, ProcessEvent, Stream};
 use packhorse_supervisor::{Children, StartResult};
+use packhorse_test_parts::needs;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
@@ -74,6 +75,7 @@ pub fn pid(text: &str) -> Pid {
 
 #[test]
 fn modules_are_imported_once_for_all_tasks() {
+    needs!(Python);
     let mut world = world();
     for number in 1..=20 {
         let print = "import heavy; print('this is', open('/dev/null').fileno() > 2)";
@@ -226,6 +228,7 @@ print(data, pickle.loads(data).main, Of.__module__)
 
 #[test]
 fn a_task_does_what_it_does_in_a_python_of_its_own() {
+    needs!(Python);
     let mut world = world();
     fs_err::create_dir(world.path("package")).unwrap();
     for (name, text) in FILES {
@@ -266,6 +269,7 @@ fn a_task_does_what_it_does_in_a_python_of_its_own() {
 
 #[test]
 fn environment_folder_cores_and_output_are_the_tasks_own() {
+    needs!(Python);
     let mut world = world();
     fs_err::create_dir(world.path("deep")).unwrap();
     let show = "\
@@ -304,6 +308,7 @@ sys.stdout.write('no newline')";
 
 #[test]
 fn no_gpu_is_seen_while_modules_are_imported() {
+    needs!(Python);
     let mut world = World::new();
     world.write("heavy.py", "import os\nSEEN = os.environ['CUDA_VISIBLE_DEVICES']\n");
     let mut wanted =
@@ -317,6 +322,7 @@ fn no_gpu_is_seen_while_modules_are_imported() {
 
 #[test]
 fn random_numbers_differ_from_task_to_task() {
+    needs!(Python);
     let mut world = World::new();
     world.write("heavy.py", "import random\n");
     for number in 1..=2 {
@@ -327,6 +333,7 @@ fn random_numbers_differ_from_task_to_task() {
 
 #[test]
 fn what_libraries_read_when_they_are_loaded_needs_another_python() {
+    needs!(Python);
     let mut world = world();
     let mut wanted = code("import os; print(os.environ['OMP_NUM_THREADS'])");
     for (number, threads) in [(1, "1"), (2, "2"), (3, "1")] {
@@ -339,6 +346,7 @@ fn what_libraries_read_when_they_are_loaded_needs_another_python() {
 
 #[test]
 fn only_so_many_pythons_are_kept() {
+    needs!(Python);
     let mut world = world();
     let mut wanted = code("pass");
     for number in 1..=12 {
@@ -355,6 +363,7 @@ fn only_so_many_pythons_are_kept() {
 
 #[test]
 fn many_at_once_are_all_told_how_they_ended() {
+    needs!(Python);
     if !alone("preloading::many_at_once_are_all_told_how_they_ended") {
         return;
     }

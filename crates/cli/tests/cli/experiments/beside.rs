@@ -1,24 +1,20 @@
 //! Experiment files side by side with the original, cw2 2.5.1 as PyPI has it.
-//!
-//! The variable `PACKHORSE_TEST_ORIGINAL` names the folder with a Python that has it;
-//! `cargo xtask test` installs it and sets the variable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use packhorse_test_parts::{needs, test_python};
 use serde_json::Value;
 
-use crate::dropin::originals;
 use crate::support::{World, finish};
 
 /// What the script beside this file says.
-fn original(world: &World, words: &[&str]) -> Option<String> {
-    let python = originals()?.join("python");
+fn original(world: &World, words: &[&str]) -> String {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cli/experiments/beside.py");
     let script = script.to_str().unwrap();
-    let done = finish(world.program(python, [&[script], words].concat()));
+    let done = finish(world.program(test_python(), [&[script], words].concat()));
     assert_eq!(done.code, 0, "{done:?}");
-    Some(done.stdout)
+    done.stdout
 }
 
 /// Whole numbers and others are the same to everybody here.
@@ -36,13 +32,12 @@ fn as_numbers(value: &Value) -> Value {
 
 #[test]
 fn random_files_are_expanded_named_and_cut_into_jobs_as_by_the_original() {
+    needs!(Python);
     let world = World::new();
-    if original(&world, &["make", ".", "6", "40"]).is_none() {
-        return;
-    }
+    original(&world, &["make", ".", "6", "40"]);
     let files: Vec<String> = (0..40).map(|file| format!("config{file}.yml")).collect();
     let words: Vec<&str> = files.iter().map(String::as_str).collect();
-    let read = original(&world, &[&["read"], words.as_slice()].concat()).unwrap();
+    let read = original(&world, &[&["read"], words.as_slice()].concat());
     let (mut compared, mut repetitions) = (0, 0);
     for line in read.lines() {
         let theirs: Value = serde_json::from_str(line).unwrap();
@@ -96,28 +91,27 @@ fn random_files_are_expanded_named_and_cut_into_jobs_as_by_the_original() {
 
 #[test]
 fn what_is_written_back_is_what_the_original_writes() {
+    needs!(Python);
     let world = World::new();
     let file = "{name: DEFAULT, path: ./p, repetitions: 2, params: {z: 'yes', f: 1e-3, g: .5, t: 12:30}}\n\
         ---\n{name: a, grid: {x: [[1, 2], {k: v}, \"tab\\t\"], n: {y: [~, no]}}, more: [1, {a: b}]}\n\
         ---\n{name: b}\n---\n{name: SLURM, time: 20, sbatch_args: {gres: 'gpu:1'}}\n";
     world.write("config.yml", file);
-    if original(&world, &["write", "config.yml"]).is_none() {
-        return;
-    }
+    original(&world, &["write", "config.yml"]);
     let theirs: Vec<String> = ["p/relative_config.yml", "p/a/relative_config_a.yml"]
         .iter()
-        .map(|path| original(&world, &["yaml", path]).unwrap())
+        .map(|path| original(&world, &["yaml", path]))
         .collect();
     fs_err::remove_dir_all(world.work().join("p")).unwrap();
     assert_eq!(world.exp(file, &["--slots", "4", "--", "true"]).code, 0);
     let paths = ["p/relative_config.yml", "p/a/relative_config_a.yml"];
     for (path, theirs) in paths.iter().zip(theirs) {
-        let ours = original(&world, &["yaml", path]).unwrap();
+        let ours = original(&world, &["yaml", path]);
         let read = |text: &str| as_numbers(&serde_json::from_str(text).unwrap());
         assert_eq!(read(&ours), read(&theirs), "{path}");
     }
     // The original reads ours as the same repetitions again.
-    let read = original(&world, &["read", "p/relative_config.yml"]).unwrap();
+    let read = original(&world, &["read", "p/relative_config.yml"]);
     let read: Value = serde_json::from_str(read.lines().next().unwrap()).unwrap();
     assert_eq!(read["configs"].as_array().unwrap().len(), 14);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use packhorse_fake_nvml::Code;
+use packhorse_test_parts::needs;
 
 use crate::cores::our_cores;
 use crate::machine::Machine;
@@ -238,10 +239,8 @@ fn each_experiment_keeps_to_its_own_number_at_a_time() {
 
 #[test]
 fn cores_are_shared_as_the_scheduler_of_the_file_says() {
+    needs!(Cores);
     let cores = std::thread::available_parallelism().unwrap().get();
-    if cores < 2 {
-        return;
-    }
     let of = |scheduler: &str| {
         let machine = Machine::new(1);
         let file =
@@ -372,10 +371,8 @@ fn threads_are_capped_for_kluster_whatever_is_set() {
 
 #[test]
 fn a_repetition_for_kluster_that_runs_alone_starts_as_many_threads_as_with_the_others() {
+    needs!(Cores);
     let allowed = std::thread::available_parallelism().unwrap().get();
-    if allowed < 2 {
-        return;
-    }
     let machine = Machine::new(2);
     let file = "{name: DEFAULT, path: results, reps_in_parallel: 1}\n---\n{name: exp}\n---\n\
         {name: other}\n---\n{name: SLURM, scheduler: kluster, gpus_per_rep: 1}\n";

@@ -2,12 +2,15 @@
 
 use serde_json::Value;
 
+use packhorse_test_parts::needs;
+
 use crate::support::{World, finish, is_alive, receive};
 
 const ONE: &str = "scheduler_config: {gpu: ['0']}\ntest_config: [{a: [1]}]\n";
 
 #[test]
 fn a_marker_holds_all_that_is_known_of_a_test() {
+    needs!(Programs);
     let world = World::new();
     let git = |words: &[&str]| {
         let mut command = world.program("git", words);

@@ -112,7 +112,7 @@ fn what_a_task_could_not_get_is_the_least_it_is_given_next() {
 #[test]
 fn one_that_dies_without_a_word_on_a_full_gpu_ran_out_of_memory() {
     let machine = Machine::new(1);
-    let task = taking("--peak 30G --steps 6 --step-looks 4 --oom silent");
+    let task = taking("--peak 47G --steps 2 --step-looks 4 --oom silent");
     machine.world.write("tasks", &task);
     let done = machine.packhorse(&["run", "--vram", "10G", "tasks"]);
     assert_eq!(done.code, 1, "{done:?}");

@@ -1,13 +1,14 @@
 //! Jobs that do not come to their end: dead nodes, scancel, time limits.
 
+use packhorse_test_parts::needs;
+
 use super::{Cluster, WAITING, lines};
 use crate::support::finish;
 
 #[test]
 fn what_ran_on_a_node_that_died_runs_again_and_nothing_else_does() {
-    let Some(mut cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let mut cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     let words = ["run", "--slurm", "--wait", "--gres", "gpu:2", "--time", "1h"];
     let done = "echo $PACKHORSE_TASK >> ran";
@@ -35,9 +36,8 @@ fn what_ran_on_a_node_that_died_runs_again_and_nothing_else_does() {
 
 #[test]
 fn what_a_task_comes_after_is_known_to_its_next_life() {
-    let Some(mut cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let mut cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     let tasks = format!(
         "#packhorse name=a\necho $PACKHORSE_TASK >> ran\n\
@@ -65,9 +65,8 @@ fn what_a_task_comes_after_is_known_to_its_next_life() {
 
 #[test]
 fn a_task_that_is_cut_off_too_often_is_left() {
-    let Some(mut cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let mut cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     let words = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--requeues", "0", "--time", "1h"];
     let mut running = cluster.start_with(words, lines(WAITING, 2));
@@ -90,9 +89,8 @@ fn a_task_that_is_cut_off_too_often_is_left() {
 
 #[test]
 fn a_job_that_is_never_seen_to_start_a_task_is_given_up() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let words = ["run", "--slurm", "--requeues", "1", "--sbatch=--hold"];
     let done = cluster.packhorse_with(words, "echo $PACKHORSE_TASK >> ran\n");
     assert_eq!(done.code, 0, "{done:?}");
@@ -117,9 +115,8 @@ fn a_job_that_is_never_seen_to_start_a_task_is_given_up() {
 
 #[test]
 fn scancel_interrupts_tasks_and_never_fails_them() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     // One dies of the signal, one in a shell that tells so, one takes its time and fails.
     let tasks = "exec sleep 1000\nsleep 1000; exit $?\ntrap 'sleep 0.2; exit 7' TERM; sleep 1000 & wait\nread x < gate\n";
@@ -139,9 +136,8 @@ fn scancel_interrupts_tasks_and_never_fails_them() {
 
 #[test]
 fn a_run_is_cancelled_and_resumed() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     let words =
         ["run", "--slurm", "--gres", "gpu:1", "--time", "1h", "--task-time", "1h", "--jobs", "2"];
@@ -185,9 +181,8 @@ fn a_run_is_cancelled_and_resumed() {
 
 #[test]
 fn a_run_is_not_resumed_while_a_job_is_on_its_way_back_into_the_queue() {
-    let Some(cluster) = Cluster::with_one_node() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::with_one_node();
     // For a moment it is not in the queue.
     cluster.wrap("squeue", "if [ -e away ]; then rm away; exit 0; fi\nexec $REAL \"$@\"\n");
     let _gate = cluster.world.gate("gate");
@@ -203,9 +198,8 @@ fn a_run_is_not_resumed_while_a_job_is_on_its_way_back_into_the_queue() {
 
 #[test]
 fn what_is_behind_a_hole_in_what_a_job_wrote_does_not_run_again() {
-    let Some(cluster) = Cluster::with_one_node() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::with_one_node();
     let words = ["run", "--slurm", "--gres", "gpu:1", "--time", "1h"];
     cluster.packhorse_with(words, lines("echo $PACKHORSE_TASK >> ran", 2));
     let element = format!("{}_0", cluster.job(1));
@@ -224,9 +218,8 @@ fn what_is_behind_a_hole_in_what_a_job_wrote_does_not_run_again() {
 
 #[test]
 fn what_comes_back_into_the_queue_while_a_run_is_cancelled_is_cancelled_too() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let words = ["run", "--slurm", "--gres", "gpu:1", "--sbatch=--hold"];
     let done = cluster.packhorse_with(words, "touch ran\n");
     assert_eq!(done.code, 0, "{done:?}");
@@ -248,18 +241,17 @@ fn what_comes_back_into_the_queue_while_a_run_is_cancelled_is_cancelled_too() {
 }
 
 /// Jobs of a minute, of which tasks have some seconds: Slurm knows no shorter ones.
-fn short_jobs() -> Option<Cluster> {
+fn short_jobs() -> Cluster {
     // A requeued job waits for its old credentials to expire.
-    let cluster = Cluster::with_one_node()?;
+    let cluster = Cluster::with_one_node();
     cluster.world.write("packhorse.toml", "[slurm]\ntime = 1\nmargin = \"54s\"\n");
-    Some(cluster)
+    cluster
 }
 
 #[test]
 fn what_does_not_fit_into_a_jobs_time_goes_on_in_another() {
-    let Some(cluster) = short_jobs() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = short_jobs();
     // Of six seconds, the first takes four: the second is known to take as long, and waits for
     // the next job, as does the third.
     let words = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--task-time", "1s"];
@@ -275,9 +267,8 @@ fn what_does_not_fit_into_a_jobs_time_goes_on_in_another() {
 
 #[test]
 fn what_runs_when_a_jobs_time_is_over_is_cut_off_and_runs_again() {
-    let Some(cluster) = short_jobs() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = short_jobs();
     // A job that may not be put back is followed by another.
     let words = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--sbatch=--no-requeue"];
     let task = "test -e checkpoint && exit 0; touch checkpoint; sleep 100";
@@ -294,9 +285,8 @@ fn what_runs_when_a_jobs_time_is_over_is_cut_off_and_runs_again() {
 
 #[test]
 fn what_slurm_ends_at_its_time_limit_goes_on() {
-    let Some(cluster) = Cluster::with_one_node() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::with_one_node();
     let gate = cluster.world.gate("gate");
     let words = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--time", "1h"];
     let mut running = cluster.start_with(words, lines(WAITING, 1));
@@ -315,9 +305,8 @@ fn what_slurm_ends_at_its_time_limit_goes_on() {
 
 #[test]
 fn a_job_that_was_not_told_when_it_ends_asks_again() {
-    let Some(cluster) = short_jobs() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = short_jobs();
     // Slurm is busy for a moment.
     cluster.wrap("squeue", "if mkdir asked 2> /dev/null; then exit 1; fi\nexec $REAL \"$@\"");
     let path = cluster.node_path();
@@ -334,9 +323,8 @@ fn a_job_that_was_not_told_when_it_ends_asks_again() {
 
 #[test]
 fn what_a_failed_job_wrote_is_told_wherever_it_wrote_it() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     cluster.world.write(
         "packhorse.toml",
         "[slurm]\noutput = \"what it said %A-%a.txt\"\nsh_lines = [\"echo no such module; exit 3\"]\n",
@@ -350,9 +338,8 @@ fn what_a_failed_job_wrote_is_told_wherever_it_wrote_it() {
 
 #[test]
 fn what_comes_after_a_task_that_failed_is_skipped_though_nobody_said_so() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let tasks = "#packhorse name=a\nfalse\n#packhorse after=a name=b\ntouch ran\n\
                  #packhorse after=b\ntouch ran\n";
     let words = ["run", "--slurm", "--gres", "gpu:1"];

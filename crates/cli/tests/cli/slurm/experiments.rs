@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use packhorse_slurm_lab::LabSettings;
+use packhorse_test_parts::needs;
 
 use super::Cluster;
 use crate::cores::{core_list, our_cores};
@@ -104,7 +105,7 @@ fn check_cores(of_job: &[&TellingRep], asked: usize) {
 
 impl Cluster {
     /// Two nodes with the partitions of the examples.
-    fn of_the_manual() -> Option<Self> {
+    fn of_the_manual() -> Self {
         let partition = |name| format!("PartitionName={name} Nodes=n[1-2] State=UP");
         Self::with(LabSettings {
             cpus: 16,
@@ -138,9 +139,8 @@ impl Cluster {
 
 #[test]
 fn the_first_example_of_the_manual_has_two_repetitions_on_each_gpu() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     // All four at once: two jobs on two GPUs.
     let (done, said) = cluster.meet(HALF_GPU, 4);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
@@ -164,9 +164,8 @@ fn the_first_example_of_the_manual_has_two_repetitions_on_each_gpu() {
 
 #[test]
 fn the_second_example_of_the_manual_has_a_gpu_for_each_of_four() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     let (done, said) = cluster.meet(FOUR_GPUS, 8);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     for job in ["0", "1"] {
@@ -180,9 +179,8 @@ fn the_second_example_of_the_manual_has_a_gpu_for_each_of_four() {
 
 #[test]
 fn each_experiment_has_its_own_number_at_a_time_and_two_gpus_for_each() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     let file = FOUR_GPUS.replace("gpus_per_rep: 1", "scheduler: kluster\ngpus_per_rep: 2");
     let file = file.replace("reps_in_parallel: 4\n", "");
     let file = file.replace(
@@ -210,12 +208,8 @@ fn each_experiment_has_its_own_number_at_a_time_and_two_gpus_for_each() {
 
 #[test]
 fn cores_of_their_own_are_cut_out_of_those_of_the_job() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
-    if std::thread::available_parallelism().unwrap().get() < 2 {
-        return;
-    }
+    needs!(Slurm, Cores);
+    let cluster = Cluster::of_the_manual();
     let file = HALF_GPU.replace("gpus_per_rep", "scheduler: horeka\ngpus_per_rep");
     let (done, said) = cluster.meet(&file, 4);
     assert_eq!(done.code, 0, "{done:?}");
@@ -226,9 +220,8 @@ fn cores_of_their_own_are_cut_out_of_those_of_the_job() {
 
 #[test]
 fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     let file = HALF_GPU.replace(
         "gpus_per_rep",
         "num_parallel_jobs: 1\nvenv: torch\nsh_lines: [module load cuda]\naccount: us\n\
@@ -311,9 +304,8 @@ python3 %%python_script%% %%path_to_yaml_config%% -j $SLURM_ARRAY_TASK_ID %%cw_a
 
 #[test]
 fn a_template_of_the_original_asks_for_all_that_the_file_asks_for() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     cluster.world.write("sbatch.sh", TEMPLATE);
     let file = HALF_GPU
         .replace("gpus_per_rep", "path_to_template: sbatch.sh\nslurm_log: my logs\ngpus_per_rep")
@@ -334,9 +326,8 @@ fn a_template_of_the_original_asks_for_all_that_the_file_asks_for() {
 
 #[test]
 fn jobs_run_in_copies_of_the_code_and_results_stay_where_they_were() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     let work = cluster.world.work();
     fs_err::create_dir(work.join("code")).unwrap();
     fs_err::write(work.join("code/main.sh"), "pwd; echo $0").unwrap();
@@ -373,9 +364,8 @@ fn jobs_run_in_copies_of_the_code_and_results_stay_where_they_were() {
 
 #[test]
 fn code_is_copied_into_new_folders_or_not_at_all_and_large_code_only_on_request() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     let work = cluster.world.work();
     fs_err::create_dir(work.join("code")).unwrap();
     fs_err::write(work.join("code/main.sh"), "echo first $PWD").unwrap();
@@ -420,9 +410,8 @@ fn code_is_copied_into_new_folders_or_not_at_all_and_large_code_only_on_request(
 
 #[test]
 fn where_nothing_says_how_many_fit_they_go_one_after_the_other() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     let file = "{name: e, path: p, repetitions: 3, reps_per_job: 3}\n---\n\
         {name: SLURM, cpus-per-task: 4, time: 5}\n";
     let done = cluster.exp(file, &["--wait", "--json", "--", "true"]);
@@ -437,9 +426,8 @@ fn where_nothing_says_how_many_fit_they_go_one_after_the_other() {
 
 #[test]
 fn what_makes_no_sense_on_a_cluster_is_refused() {
-    let Some(cluster) = Cluster::of_the_manual() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::of_the_manual();
     let work = "gpus_per_rep";
     for (change, words, said) in [
         ("", vec!["-t"], "-t is for runs on this machine"),

@@ -1,17 +1,18 @@
 //! Jobs that Slurm ends for others, and nodes that may not submit what is left.
 
 use packhorse_slurm_lab::{LabSettings, SlurmVersion};
+use packhorse_test_parts::needs;
 use rustix::process::Signal;
 
 use super::{Cluster, WAITING, lines};
 
 /// A node whose jobs make room for those of the partition `urgent`.
-fn preempting(mode: &str) -> Option<Cluster> {
+fn preempting(mode: &str) -> Cluster {
     preempting_with(mode, &[], SlurmVersion::Host)
 }
 
 /// The same with further lines in Slurm's configuration, and of another version.
-fn preempting_with(mode: &str, lines: &[&str], version: SlurmVersion) -> Option<Cluster> {
+fn preempting_with(mode: &str, lines: &[&str], version: SlurmVersion) -> Cluster {
     let main = format!(
         "PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1 PreemptMode={mode}"
     );
@@ -74,9 +75,8 @@ const WORDS: [&str; 7] = ["run", "--slurm", "--gres", "gpu:2", "--time", "1h", "
 
 #[test]
 fn what_slurm_puts_back_for_others_goes_on_in_the_same_job() {
-    let Some(cluster) = preempting("REQUEUE") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("REQUEUE");
     let gate = cluster.world.gate("gate");
     let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
     cluster.wait_for_lines("ran", 2);
@@ -93,9 +93,8 @@ fn what_slurm_puts_back_for_others_goes_on_in_the_same_job() {
 
 #[test]
 fn a_job_that_slurm_ends_for_others_submits_the_next_itself() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     let gate = cluster.world.gate("gate");
     // Nobody follows it.
     let done = cluster.packhorse_with(&WORDS[..6], lines(WAITING, 2));
@@ -119,9 +118,8 @@ fn a_job_that_slurm_ends_for_others_submits_the_next_itself() {
 
 #[test]
 fn what_slurm_ends_for_others_is_submitted_from_here_where_nodes_may_not() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     cluster.nodes_submit_nothing("");
     let gate = cluster.world.gate("gate");
     let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
@@ -138,9 +136,8 @@ fn what_slurm_ends_for_others_is_submitted_from_here_where_nodes_may_not() {
 
 #[test]
 fn a_lost_job_does_not_wait_for_the_others_and_is_not_submitted_once_cancelled() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     cluster.nodes_submit_nothing("");
     let _gate = cluster.world.gate("gate");
     // Two jobs, each with half of the GPUs.
@@ -170,9 +167,8 @@ const ONE_AT_A_TIME: [&str; 4] = ["--task-time", "1h", "--jobs", "1"];
 
 #[test]
 fn a_lost_job_comes_after_those_that_wait_for_each_other() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     cluster.nodes_submit_nothing("");
     let gate = cluster.world.gate("gate");
     let words = [&WORDS[..], &ONE_AT_A_TIME].concat();
@@ -197,9 +193,8 @@ fn a_lost_job_comes_after_those_that_wait_for_each_other() {
 
 #[test]
 fn a_job_that_a_job_submits_comes_after_those_that_wait_for_each_other() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     let gate = cluster.world.gate("gate");
     let words = [&WORDS[..6], &ONE_AT_A_TIME].concat();
     let done = cluster.packhorse_with(words, lines(WAITING, 4));
@@ -221,18 +216,18 @@ const AT_OWN_GATE: &str = "echo $PACKHORSE_TASK >> ran; read x < gate-$PACKHORSE
 
 #[test]
 fn jobs_that_jobs_submit_run_side_by_side() {
+    needs!(Slurm);
     jobs_run_side_by_side(SlurmVersion::Host);
 }
 
 #[test]
 fn jobs_that_jobs_submit_run_side_by_side_with_slurm_24_11() {
+    needs!(Slurm24);
     jobs_run_side_by_side(SlurmVersion::V24_11);
 }
 
 fn jobs_run_side_by_side(version: SlurmVersion) {
-    let Some(cluster) = preempting_with("CANCEL", &[], version) else {
-        return;
-    };
+    let cluster = preempting_with("CANCEL", &[], version);
     let gates = [1, 2, 3].map(|task| cluster.world.gate(&format!("gate-1.{task}")));
     // Two of three at a time, each with a task that takes half of the GPUs.
     let two = ["-g", "2", "--task-time", "1h", "--jobs", "2"];
@@ -268,11 +263,10 @@ fn jobs_run_side_by_side(version: SlurmVersion) {
 
 #[test]
 fn a_job_goes_on_although_nobody_tells_what_else_is_in_the_queue() {
+    needs!(Slurm);
     // As long as Slurm leaves a job if nobody says otherwise.
     let lines_of_conf = ["KillWait=30"];
-    let Some(cluster) = preempting_with("CANCEL", &lines_of_conf, SlurmVersion::Host) else {
-        return;
-    };
+    let cluster = preempting_with("CANCEL", &lines_of_conf, SlurmVersion::Host);
     let gate = cluster.world.gate("gate");
     cluster.wrap(
         "squeue",
@@ -308,9 +302,8 @@ fn a_job_goes_on_although_nobody_tells_what_else_is_in_the_queue() {
 
 #[test]
 fn a_job_that_a_job_submits_does_not_wait_for_one_that_is_held() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     let gates = [1, 2, 3].map(|task| cluster.world.gate(&format!("gate-1.{task}")));
     let one = ["-g", "2", "--task-time", "1h", "--jobs", "1"];
     let words = [&WORDS[..6], &one].concat();
@@ -342,9 +335,8 @@ fn a_job_that_a_job_submits_does_not_wait_for_one_that_is_held() {
 
 #[test]
 fn a_lost_job_is_submitted_when_the_folder_can_be_written_to_again() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     cluster.nodes_submit_nothing("");
     let gate = cluster.world.gate("gate");
     let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
@@ -364,9 +356,8 @@ fn a_lost_job_is_submitted_when_the_folder_can_be_written_to_again() {
 
 #[test]
 fn what_a_job_submitted_before_it_died_is_not_submitted_twice() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     // It dies before it can write down what it has submitted.
     cluster.wrap("sbatch", "$REAL \"$@\"\nkill -KILL $PPID\n");
     let path = cluster.node_path();
@@ -389,9 +380,8 @@ fn what_a_job_submitted_before_it_died_is_not_submitted_twice() {
 
 #[test]
 fn a_job_that_a_job_submitted_is_submitted_again_if_it_dies_before_it_begins() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     let begin = cluster.world.gate("begin");
     let gate = cluster.world.gate("gate");
     cluster.world.write(
@@ -415,9 +405,8 @@ fn a_job_that_a_job_submitted_is_submitted_again_if_it_dies_before_it_begins() {
 
 #[test]
 fn a_run_is_not_over_while_a_job_that_nobody_was_told_of_is_in_the_queue() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     // Nodes submit nothing. From here it once seems as if Slurm had not taken the job, and
     // nobody can ask whether it has.
     let timed_out = "echo 'error: Socket timed out on send/recv operation' >&2; exit 1";
@@ -457,9 +446,8 @@ fn a_run_is_not_over_while_a_job_that_nobody_was_told_of_is_in_the_queue() {
 
 #[test]
 fn what_was_left_before_a_run_was_resumed_is_not_submitted_twice() {
-    let Some(cluster) = preempting("CANCEL") else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = preempting("CANCEL");
     cluster.nodes_submit_nothing("");
     let gate = cluster.world.gate("gate");
     let words = [&WORDS[..6], &["--requeues", "0"]].concat();
@@ -485,9 +473,8 @@ fn what_was_left_before_a_run_was_resumed_is_not_submitted_twice() {
 
 #[test]
 fn what_does_not_fit_is_submitted_from_here_where_nodes_may_not() {
-    let Some(cluster) = Cluster::with_one_node() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::with_one_node();
     cluster.nodes_submit_nothing("time = 1\nmargin = \"54s\"\n");
     let words = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--task-time", "1s"];
     let done = cluster.packhorse_with(words, lines("sleep 4", 2));
@@ -500,9 +487,8 @@ fn what_does_not_fit_is_submitted_from_here_where_nodes_may_not() {
 
 #[test]
 fn a_job_that_leads_nowhere_says_so() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     // The job's time for tasks is over when they could begin.
     cluster
         .world

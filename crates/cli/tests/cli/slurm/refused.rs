@@ -2,17 +2,17 @@
 //! a run is submitted.
 
 use packhorse_slurm_lab::LabSettings;
+use packhorse_test_parts::needs;
 
 use super::{Cluster, lines};
 use crate::support::{Running, finish, finish_with};
 
 #[test]
 fn of_several_arrays_all_are_submitted_or_none() {
+    needs!(Slurm);
     let settings =
         LabSettings { slurm_conf: vec!["MaxArraySize=2".to_owned()], ..LabSettings::default() };
-    let Some(cluster) = Cluster::with(settings) else {
-        return;
-    };
+    let cluster = Cluster::with(settings);
     // Slurm takes the question and the first array, and not the second.
     cluster.wrap(
         "sbatch",
@@ -41,11 +41,10 @@ fn of_several_arrays_all_are_submitted_or_none() {
 
 #[test]
 fn arrays_are_no_larger_than_slurm_allows() {
+    needs!(Slurm);
     let settings =
         LabSettings { slurm_conf: vec!["MaxArraySize=3".to_owned()], ..LabSettings::default() };
-    let Some(cluster) = Cluster::with(settings) else {
-        return;
-    };
+    let cluster = Cluster::with(settings);
     let words = [
         "run",
         "--slurm",
@@ -77,9 +76,8 @@ fn arrays_are_no_larger_than_slurm_allows() {
 
 #[test]
 fn what_slurm_refuses_is_told_in_its_own_words_and_leaves_nothing() {
-    let Some(cluster) = Cluster::with_one_node() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::with_one_node();
     for (words, told) in [
         (&["--partition", "nope"][..], "invalid partition specified: nope"),
         (&["--gres", "gpu:5"], "Requested node configuration is not available"),
@@ -98,9 +96,8 @@ fn what_slurm_refuses_is_told_in_its_own_words_and_leaves_nothing() {
 
 #[test]
 fn what_slurm_refuses_only_when_it_is_submitted_leaves_nothing_either() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     cluster.wrap(
         "sbatch",
         "case \"$*\" in *--test-only*) exec $REAL \"$@\";; esac\n\
@@ -116,9 +113,8 @@ fn what_slurm_refuses_only_when_it_is_submitted_leaves_nothing_either() {
 
 #[test]
 fn what_could_never_run_is_refused_before_anything_is_submitted() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let refused = |words: &[&str], tasks: &str| {
         let done = cluster.packhorse_with(["run", "--slurm"].iter().chain(words), tasks);
         assert_eq!(done.code, 2, "{done:?}");
@@ -165,9 +161,8 @@ fn without_slurms_commands_there_is_one_clear_error() {
 
 #[test]
 fn a_dry_run_shows_the_script_and_submits_nothing() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let template = "#!/bin/sh\n#SBATCH -p %%partition%%\n%%sh_lines%%\nexec %%command%%\n";
     cluster.world.write("template.sh", template);
     let settings = "[slurm]\ntemplate = \"template.sh\"\nsh_lines = [\"export A=b\"]\n";
@@ -199,9 +194,8 @@ fn a_dry_run_shows_the_script_and_submits_nothing() {
 
 #[test]
 fn who_fans_out_more_than_a_job_has_time_for_is_warned() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let tasks = "#packhorse name=prepare\ntrue\n".to_owned()
         + &lines("#packhorse after=prepare\ntrue", 100);
     let words = ["run", "--slurm", "--dry-run", "--time", "1h", "--jobs", "8"];
@@ -220,9 +214,8 @@ fn who_fans_out_more_than_a_job_has_time_for_is_warned() {
 
 #[test]
 fn a_script_that_cannot_run_us_is_told() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     cluster.world.write("no-packhorse", "");
     let config = cluster.lab.folder().join("home/.config/packhorse");
     fs_err::create_dir_all(&config).unwrap();
@@ -238,9 +231,8 @@ fn a_script_that_cannot_run_us_is_told() {
 
 #[test]
 fn ctrl_c_while_tasks_are_read_leaves_nothing() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let mut running = Running::start(cluster.command(["run", "--slurm"]));
     running.send("true\n");
     let folder = cluster.world.work().join("packhorse-slurm");
@@ -254,17 +246,14 @@ fn ctrl_c_while_tasks_are_read_leaves_nothing() {
 
 #[test]
 fn jobs_of_another_cluster_are_neither_taken_for_gone_nor_for_others_with_their_number() {
+    needs!(Slurm);
     let named = |name: &str| LabSettings {
         nodes: 1,
         slurm_conf: vec![format!("ClusterName={name}")],
         ..LabSettings::default()
     };
-    let Some(north) = Cluster::with(named("north")) else {
-        return;
-    };
-    let Some(south) = Cluster::with(named("south")) else {
-        return;
-    };
+    let north = Cluster::with(named("north"));
+    let south = Cluster::with(named("south"));
     let done = north.packhorse_with(["run", "--slurm", "--time", "10"], "sleep 1000\n");
     assert_eq!(done.code, 0, "{done:?}");
     // Somebody's job with the same number, on a cluster that shares the home.

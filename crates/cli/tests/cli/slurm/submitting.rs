@@ -2,6 +2,7 @@
 
 use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, library_path};
 use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmVersion};
+use packhorse_test_parts::needs;
 
 use super::{Cluster, lines};
 use crate::machine::taking;
@@ -9,9 +10,8 @@ use crate::support::{Running, finish_with};
 
 #[test]
 fn tasks_run_on_the_devices_that_their_job_was_given() {
-    let Some(cluster) = Cluster::with_one_node() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::with_one_node();
     // Two jobs share the node: the second has the devices 2 and 3. All eight tasks, two on each
     // device, are there at once before one of them goes on.
     let gate = cluster.world.gate("gate");
@@ -42,9 +42,8 @@ fn tasks_run_on_the_devices_that_their_job_was_given() {
 
 #[test]
 fn gpus_may_be_asked_for_in_every_way_that_slurm_has() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     for (asked, run) in [
         (&["--gres", "gpu:titanrtx:2"][..], 1),
         (&["--sbatch=--gpus=2"], 2),
@@ -65,9 +64,8 @@ fn gpus_may_be_asked_for_in_every_way_that_slurm_has() {
 
 #[test]
 fn a_run_looks_as_if_it_were_here() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     cluster.world.write("packhorse.toml", "[slurm]\npartition = \"main\"\ntime = 5\n");
     let tasks =
         "#packhorse name=first\necho one; pwd\nexit 3\n#packhorse after=first\necho three\n";
@@ -102,9 +100,8 @@ fn a_run_looks_as_if_it_were_here() {
 
 #[test]
 fn the_events_are_those_of_a_run_that_is_here() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let words = ["run", "--slurm", "--wait", "--json", "--slots", "2"];
     let task = "echo 'packhorse: {\"loss\": 0.5}'";
     let done = cluster.packhorse_with(words, lines(task, 2));
@@ -134,9 +131,8 @@ fn the_events_are_those_of_a_run_that_is_here() {
 
 #[test]
 fn thousands_of_tasks_need_few_jobs() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let words = [
         "run",
         "--slurm",
@@ -165,9 +161,8 @@ fn thousands_of_tasks_need_few_jobs() {
 
 #[test]
 fn jobs_wait_in_the_queue_for_nodes_that_are_drained() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let node = |state: &str| {
         let mut scontrol = cluster.lab.command("scontrol");
         let words = ["update", "nodename=n[1-2]", state, "reason=x"];
@@ -183,16 +178,11 @@ fn jobs_wait_in_the_queue_for_nodes_that_are_drained() {
 
 #[test]
 fn jobs_keep_to_the_cores_that_they_were_given() {
-    let cores = std::thread::available_parallelism().unwrap().get();
-    if cores < 2 {
-        return;
-    }
+    needs!(Slurm, Cores);
     for binding in [CpuBinding::None, CpuBinding::Affinity] {
         let settings =
             LabSettings { nodes: 1, cpus: 2, gpus_per_node: 0, binding, ..LabSettings::default() };
-        let Some(cluster) = Cluster::with(settings) else {
-            return;
-        };
+        let cluster = Cluster::with(settings);
         // Two jobs with a core each, at once.
         let gate = cluster.world.gate("gate");
         let task = "grep Cpus_allowed_list /proc/self/status; echo here >> here; read x < gate";
@@ -224,9 +214,8 @@ fn jobs_keep_to_the_cores_that_they_were_given() {
 
 #[test]
 fn sweeps_and_csv_files_go_to_the_cluster_too() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let sweep = ["sweep", "--run", "echo {a}", "-p", "a", "1", "2", "--slurm", "--wait"];
     let done = cluster.packhorse(sweep);
     assert!(done.code == 0, "{done:?}");
@@ -248,9 +237,8 @@ fn sweeps_and_csv_files_go_to_the_cluster_too() {
 
 #[test]
 fn what_jobs_learn_of_gpu_memory_is_known_here_and_to_the_next() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let state = FakeState::new(cluster.world.work().join("state"));
     state.device(&FakeDevice::new(0));
     let run = |tasks: &str, count: usize| {
@@ -274,9 +262,8 @@ const GRID: &str = "scheduler_config: {gpu: ['0', '1']}\ncommand: sh -c 'read x 
 
 #[test]
 fn tests_of_a_grid_have_the_devices_of_their_job_and_are_marked_by_it() {
-    let Some(cluster) = Cluster::with_one_node() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::with_one_node();
     // Somebody else has the devices that the file and the settings name.
     let other = cluster.world.gate("other");
     let mut sbatch = cluster.lab.command("sbatch");
@@ -315,11 +302,10 @@ fn tests_of_a_grid_have_the_devices_of_their_job_and_are_marked_by_it() {
 
 #[test]
 fn folders_with_odd_names_are_no_trouble() {
+    needs!(Slurm, Slurm24);
     for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
         let settings = LabSettings { version, ..LabSettings::default() };
-        let Some(cluster) = Cluster::with(settings) else {
-            return;
-        };
+        let cluster = Cluster::with(settings);
         let folder = cluster.world.work().join("50%a 5\" it's");
         let mut command = cluster.command(["run", "--slurm", "--wait", "--slurm-folder"]);
         command.arg(&folder);
@@ -334,15 +320,14 @@ fn folders_with_odd_names_are_no_trouble() {
 
 #[test]
 fn what_was_typed_counts_before_variables() {
+    needs!(Slurm);
     let settings = LabSettings {
         // Where Slurm knows of GPUs, it says itself that a job has none.
         gpus_per_node: 0,
         slurm_conf: vec!["PartitionName=other Nodes=ALL State=UP".to_owned()],
         ..LabSettings::default()
     };
-    let Some(cluster) = Cluster::with(settings) else {
-        return;
-    };
+    let cluster = Cluster::with(settings);
     // And a job without GPUs has none, whatever the shell has that submitted it.
     let words =
         ["run", "--slurm", "--wait", "--partition", "main", "--time", "10", "--cpus-per-task", "2"];
@@ -367,10 +352,9 @@ fn what_was_typed_counts_before_variables() {
 
 #[test]
 fn slurm_24_11_does_the_same() {
+    needs!(Slurm24);
     let settings = LabSettings { version: SlurmVersion::V24_11, ..LabSettings::default() };
-    let Some(cluster) = Cluster::with(settings) else {
-        return;
-    };
+    let cluster = Cluster::with(settings);
     let gate = cluster.world.gate("gate");
     let words =
         ["run", "--slurm", "--wait", "--gres", "gpu:2", "-g", "0.5", "--time", "10", "--jobs", "2"];

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use packhorse_slurm_lab::{LabSettings, SlurmVersion};
+use packhorse_test_parts::needs;
 
 use super::{Cluster, lines};
 use crate::support::{finish, finish_with};
@@ -35,12 +36,11 @@ impl Cluster {
 
 #[test]
 fn a_job_that_slurm_took_although_sbatch_failed_is_the_runs_own() {
+    needs!(Slurm, Slurm24);
     // They tell the script of a job in different ways.
     for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
         let settings = LabSettings { version, ..LabSettings::default() };
-        let Some(cluster) = Cluster::with(settings) else {
-            return;
-        };
+        let cluster = Cluster::with(settings);
         cluster.wrap("sbatch", TIMES_OUT);
         let command = cluster.command_with_wrappers(RUN);
         let done = finish_with(command, lines("echo $PACKHORSE_TASK >> ran", 3));
@@ -57,9 +57,8 @@ fn a_job_that_slurm_took_although_sbatch_failed_is_the_runs_own() {
 
 #[test]
 fn what_nobody_could_ask_after_is_found_later_and_does_not_run_twice() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     cluster.wrap("sbatch", TIMES_OUT);
     cluster.wrap("squeue", "echo 'slurm_load_jobs error: Socket timed out' >&2; exit 1\n");
     let command = cluster.command_with_wrappers(RUN);
@@ -84,9 +83,8 @@ fn what_nobody_could_ask_after_is_found_later_and_does_not_run_twice() {
 
 #[test]
 fn the_number_is_found_among_whatever_a_site_writes() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let banner = "echo 'Welcome to 3 clusters'; echo\n$REAL \"$@\"\ncode=$?\n\
         echo 'Your quota: 5'\nexit $code\n";
     cluster.wrap("sbatch", banner);
@@ -99,9 +97,8 @@ fn the_number_is_found_among_whatever_a_site_writes() {
 
 #[test]
 fn ctrl_c_while_a_job_is_submitted_acts_when_it_is_written_down() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     // A terminal would send it to everybody in our process group.
     let group = "cut -d' ' -f5 /proc/$1/stat";
     let script = format!(
@@ -122,9 +119,8 @@ fn ctrl_c_while_a_job_is_submitted_acts_when_it_is_written_down() {
 
 #[test]
 fn a_job_that_is_put_back_although_scontrol_failed_is_not_followed_by_another() {
-    let Some(cluster) = Cluster::with_one_node() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::with_one_node();
     // Slurm usually ends a job that it has put back before it could go wrong. Here it does not.
     cluster.wrap(
         "scontrol",

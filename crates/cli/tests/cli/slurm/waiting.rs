@@ -1,6 +1,7 @@
 //! Staying with a run: Ctrl-C, leaving, coming back.
 
 use packhorse_slurm_lab::LabSettings;
+use packhorse_test_parts::needs;
 use rustix::process::Signal;
 
 use super::{Cluster, lines};
@@ -23,9 +24,8 @@ const WORDS: [&str; 12] = [
 
 #[test]
 fn ctrl_c_lets_what_runs_finish_and_takes_the_rest_out_of_the_queue() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     let words = &WORDS[..11];
     let mut running = cluster.start_with(words, lines("read x < gate", 4));
@@ -48,9 +48,8 @@ fn ctrl_c_lets_what_runs_finish_and_takes_the_rest_out_of_the_queue() {
 
 #[test]
 fn a_second_ctrl_c_cancels_everything() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let words = &WORDS[..11];
     let mut running = cluster.start_with(words, lines("sleep 1000", 3));
     running.wait_for(" started on n1");
@@ -67,9 +66,8 @@ fn a_second_ctrl_c_cancels_everything() {
 
 #[test]
 fn what_could_not_be_cancelled_is_cancelled_when_slurm_answers() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     cluster.wrap(
         "scancel",
         "if [ -e broken ]; then rm broken; echo 'scancel: error: Kill job error on job id 7: \
@@ -95,9 +93,8 @@ fn what_could_not_be_cancelled_is_cancelled_when_slurm_answers() {
 
 #[test]
 fn ctrl_c_reaches_a_job_that_is_just_starting() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     // A shell that has something else to do does not pass on what it is told.
     let settings = "[slurm]\nsh_lines = [\"trap 'echo >> told' INT\", \"echo >> starting\", \
                     \"sh -c 'read x < begin' & wait $!; wait $!\", \"trap - INT\"]\n";
@@ -123,9 +120,8 @@ fn ctrl_c_reaches_a_job_that_is_just_starting() {
 
 #[test]
 fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     cluster.wrap("squeue", "date +%s.%N >> calls\nexec $REAL \"$@\"");
     // One job runs, and one waits for it. Tasks begin and end all the time.
@@ -159,10 +155,9 @@ fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
 
 #[test]
 fn whoever_comes_back_sees_that_a_node_has_died() {
+    needs!(Slurm);
     let settings = LabSettings { nodes: 1, ..LabSettings::default() };
-    let Some(mut cluster) = Cluster::with(settings) else {
-        return;
-    };
+    let mut cluster = Cluster::with(settings);
     let _gate = cluster.world.gate("gate");
     let words = ["run", "--slurm", "--gres", "gpu:1", "--time", "1h"];
     cluster.packhorse_with(words, "read x < gate\n");
@@ -178,9 +173,8 @@ fn whoever_comes_back_sees_that_a_node_has_died() {
 
 #[test]
 fn a_run_goes_on_without_those_who_follow_it() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     let mut running = cluster.start_with(WORDS, lines("echo here; read x < gate; echo gone", 3));
     running.wait_for("\"started\"");
@@ -216,9 +210,8 @@ fn a_run_goes_on_without_those_who_follow_it() {
 
 #[test]
 fn elements_that_somebody_took_out_of_the_queue_are_missed() {
-    let Some(cluster) = Cluster::start() else {
-        return;
-    };
+    needs!(Slurm);
+    let cluster = Cluster::start();
     let gate = cluster.world.gate("gate");
     let words = &WORDS[..11];
     let mut running = cluster.start_with(words, lines("read x < gate", 4));
@@ -235,10 +228,9 @@ fn elements_that_somebody_took_out_of_the_queue_are_missed() {
 
 #[test]
 fn the_live_view_has_a_row_for_each_gpu_of_each_node() {
+    needs!(Slurm);
     let settings = LabSettings { gpus_per_node: 1, ..LabSettings::default() };
-    let Some(cluster) = Cluster::with(settings) else {
-        return;
-    };
+    let cluster = Cluster::with(settings);
     let gate = cluster.world.gate("gate");
     cluster.world.write("tasks", lines("read x < gate", 4));
     let mut command = cluster.command(&WORDS[..11]);

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use packhorse_test_parts::needs;
+
 use super::super::config::SchedulerConfig;
 use super::super::literal::read_python;
 use super::super::names::{FolderNames, Places};
@@ -43,6 +45,7 @@ impl Places for One {
 
 #[test]
 fn values_print_and_folders_are_called_as_python_does_it() {
+    needs!(Python);
     let printed = python(include_str!("beside.py"), &["11", "6000"]);
     let mut lines = printed.lines();
     lines.next();
@@ -70,6 +73,7 @@ fn values_print_and_folders_are_called_as_python_does_it() {
 
 #[test]
 fn what_is_printable_is_what_python_says() {
+    needs!(Python);
     let program = "import unicodedata, sys\n\
         print(unicodedata.unidata_version)\n\
         print(''.join('01'[chr(c).isprintable()] for c in range(0x110000)))\n\
