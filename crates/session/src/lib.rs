@@ -42,6 +42,8 @@ mod launch;
 mod leaders;
 mod log_tail;
 mod lookup;
+mod marked_run;
+mod marker_file;
 mod markers;
 mod mps;
 mod observer;
@@ -77,14 +79,14 @@ pub use experiments::{
     time_stamp, write_back, write_back_into,
 };
 pub use grid::{
-    RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,
-    test_states, tidy_results,
+    TestState, add_place, grid_language, grid_source, read_grid, test_states, tidy_results,
 };
 pub use ignored_process::IgnoredProcess;
 pub use input_files::{input_file, open_again, open_inputs};
 pub use journal::Journal;
 pub use launch::Launch;
 pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
+pub use marked_run::{RunningTest, RunningTests};
 pub use observer::{Observer, QueueView};
 pub use plan::{DevicesNow, plan_submissions, read_all};
 pub use repetition_fit::{SharedRoom, fit_here, say_what_each_gets, warn_of_limits};

@@ -106,10 +106,13 @@ impl Home {
     }
 }
 
-/// What the file says of a process on this machine.
+/// What the file says of a process in this container on this machine: process ids mean
+/// something in their own namespace alone, and several containers may have one host name.
 fn owner(pid: Pid) -> String {
     let host = rustix::system::uname();
-    format!("{} {}", pid.as_raw_nonzero(), host.nodename().to_string_lossy())
+    let namespace = fs_err::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let (host, namespace) = (host.nodename().to_string_lossy(), namespace.display());
+    format!("{} {host} {namespace}", pid.as_raw_nonzero())
 }
 
 /// Whether the lock is held by a process at work. If not, it is shared now.

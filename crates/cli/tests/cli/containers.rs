@@ -1,0 +1,4 @@
+//! Packhorse in containers.
+
+mod podman;
+mod shared_results;
