@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use packhorse_model::Exit;
 use packhorse_session::SessionError;
+use packhorse_store::Home;
 
 use crate::{args, commands, dropin, wording};
 
@@ -26,10 +27,10 @@ pub fn main() -> Exit {
     let result = match name.and_then(|name| name.to_str()) {
         Some(name) if name.ends_with(PROLOG) => return commands::prolog(&node_config(&words)),
         Some(name) if name.ends_with(EPILOG) => return commands::epilog(&node_config(&words)),
-        Some(dropin::SCHEDULER) => dropin::scheduler(words),
-        Some(dropin::HYPERSEARCH) => dropin::hypersearch(words),
+        Some(dropin::SCHEDULER) => close_home().and_then(|()| dropin::scheduler(words)),
+        Some(dropin::HYPERSEARCH) => close_home().and_then(|()| dropin::hypersearch(words)),
         _ => match args::Cli::read(&words) {
-            Ok(cli) => commands::dispatch(cli.command),
+            Ok(cli) => close_home().and_then(|()| commands::dispatch(cli.command)),
             Err(error) => return usage(&error),
         },
     };
@@ -48,6 +49,15 @@ pub fn main() -> Exit {
         }
         Exit::Usage
     })
+}
+
+/// Makes the state folder private again if it was opened from outside, before anything in it is
+/// believed.
+fn close_home() -> anyhow::Result<()> {
+    if let Some(set_back) = Home::set_back()? {
+        complain(&set_back.to_string());
+    }
+    Ok(())
 }
 
 /// Help and versions are printed, mistakes are complained about.

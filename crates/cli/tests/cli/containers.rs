@@ -1,4 +1,5 @@
 //! Packhorse in containers.
 
+mod home_volume;
 mod podman;
 mod shared_results;
