@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use packhorse_model::Exit;
-use packhorse_session::SessionError;
+use packhorse_session::{SessionError, end_on_signals};
 use packhorse_store::Home;
 
 use crate::{args, commands, dropin, wording};
@@ -22,6 +22,7 @@ fn node_config(words: &[OsString]) -> PathBuf {
 
 /// Does what the command line says.
 pub fn main() -> Exit {
+    end_on_signals();
     let words: Vec<OsString> = std::env::args_os().collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);
     let result = match name.and_then(|name| name.to_str()) {

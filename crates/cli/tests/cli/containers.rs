@@ -1,5 +1,6 @@
 //! Packhorse in containers.
 
+mod first_process;
 mod home_volume;
 mod podman;
 mod shared_results;

@@ -105,6 +105,11 @@ impl Container<'_> {
         self.running.take().expect("it is finished once").finish()
     }
 
+    /// Does something in the container beside its first process.
+    pub fn exec(&self, words: &[&str]) -> Done {
+        self.podman.with(&[&["exec", self.name], words].concat())
+    }
+
     /// Sends its first process a signal.
     pub fn signal(&self, signal: &str) {
         let done = self.podman.with(&["kill", "--signal", signal, self.name]);
