@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fs_err::{File, OpenOptions};
 use packhorse_model::RunId;
+use packhorse_proc::lock_error;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -60,7 +61,7 @@ impl Home {
             if is_held(&file)? {
                 break;
             }
-            flock(&file, FlockOperation::Unlock).map_err(std::io::Error::from)?;
+            flock(&file, FlockOperation::Unlock).map_err(|errno| failed(&file, errno))?;
             std::thread::yield_now();
         }
         Err(StoreError::StillRunning { run })
@@ -79,7 +80,7 @@ impl Home {
     pub fn wait_until_over(&self, run: RunId) -> Result<(), StoreError> {
         let file = self.lock_file(run, false)?;
         rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockShared))
-            .map_err(std::io::Error::from)?;
+            .map_err(|errno| failed(&file, errno))?;
         Ok(())
     }
 
@@ -87,7 +88,7 @@ impl Home {
     pub(crate) fn lock_new_run(&self, run: RunId) -> Result<RunLock, StoreError> {
         let file = self.lock_file(run, true)?;
         // Waits at most for somebody who asks `is_running` of a new folder.
-        flock(&file, FlockOperation::LockExclusive).map_err(std::io::Error::from)?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(&file, errno))?;
         RunLock::new(run, file)
     }
 
@@ -143,6 +144,10 @@ fn try_lock(file: &File, operation: FlockOperation) -> Result<bool, StoreError> 
     match rustix::io::retry_on_intr(|| flock(file, operation)) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(std::io::Error::from(errno).into()),
+        Err(errno) => Err(failed(file, errno)),
     }
+}
+
+fn failed(file: &File, errno: Errno) -> StoreError {
+    lock_error(file.path(), errno).into()
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fs_err::File;
+use packhorse_proc::lock_error;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -69,7 +70,8 @@ impl DaemonFolder {
     fn lock_shared(&self) -> io::Result<DaemonLock> {
         fs_err::create_dir_all(&self.0)?;
         let lock = File::create(self.0.join(LOCK))?;
-        flock(lock.file(), FlockOperation::LockShared)?;
+        flock(lock.file(), FlockOperation::LockShared)
+            .map_err(|errno| lock_error(lock.path(), errno))?;
         Ok(DaemonLock(lock))
     }
 }
@@ -83,7 +85,7 @@ impl DaemonLock {
         match flock(self.0.file(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(errno) => Err(lock_error(self.0.path(), errno)),
         }
     }
 }
