@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use packhorse_model::Exit;
-use packhorse_session::SessionError;
+use packhorse_session::{SessionError, end_on_signals};
+use packhorse_store::Home;
 
 use crate::{args, commands, dropin, wording};
 
@@ -21,15 +22,16 @@ fn node_config(words: &[OsString]) -> PathBuf {
 
 /// Does what the command line says.
 pub fn main() -> Exit {
+    end_on_signals();
     let words: Vec<OsString> = std::env::args_os().collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);
     let result = match name.and_then(|name| name.to_str()) {
         Some(name) if name.ends_with(PROLOG) => return commands::prolog(&node_config(&words)),
         Some(name) if name.ends_with(EPILOG) => return commands::epilog(&node_config(&words)),
-        Some(dropin::SCHEDULER) => dropin::scheduler(words),
-        Some(dropin::HYPERSEARCH) => dropin::hypersearch(words),
+        Some(dropin::SCHEDULER) => close_home().and_then(|()| dropin::scheduler(words)),
+        Some(dropin::HYPERSEARCH) => close_home().and_then(|()| dropin::hypersearch(words)),
         _ => match args::Cli::read(&words) {
-            Ok(cli) => commands::dispatch(cli),
+            Ok(cli) => close_home().and_then(|()| commands::dispatch(cli)),
             Err(error) => return usage(&error),
         },
     };
@@ -48,6 +50,15 @@ pub fn main() -> Exit {
         }
         Exit::Usage
     })
+}
+
+/// Makes the state folder private again if it was opened from outside, before anything in it is
+/// believed.
+fn close_home() -> anyhow::Result<()> {
+    if let Some(set_back) = Home::set_back()? {
+        complain(&set_back.to_string());
+    }
+    Ok(())
 }
 
 /// Help and versions are printed, mistakes are complained about.

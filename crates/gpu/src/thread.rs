@@ -22,5 +22,5 @@ pub(crate) fn spawn_without_signals(
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     // SAFETY: `before` was written by the successful call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    thread.map(|_| ())
+    thread.map(|_| ()).map_err(packhorse_proc::explain_start)
 }

@@ -55,8 +55,9 @@ pub use record::{
 };
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{
-    Ageing, ConsumedRows, DEFAULT_REST, ExperimentDebug, ExperimentsSpec, GridLanguage, GridSpec,
-    InputFile, Placing, PoolSpec, RunSpec, SavedFile, SourceSpec, SweepSpec,
+    Ageing, ConsumedRows, DEFAULT_REST, ExperimentDebug, ExperimentsSpec, FolderInDoubt,
+    GridLanguage, GridSpec, InputFile, Placing, PoolSpec, RunSpec, SavedFile, SourceSpec,
+    SweepSpec,
 };
 pub use slurm_spec::{DEFAULT_REQUEUES, JobTime, SlurmSpec};
 pub use task_spec::{Grace, ProbeSpec, TaskSpec};

@@ -45,6 +45,9 @@ pub struct RunSpec {
     /// whose folder has them does not run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keeps_results: bool,
+    /// What becomes of a task whose folder has the marker of another that may still run.
+    #[serde(skip_serializing_if = "FolderInDoubt::is_usual")]
+    pub folder_in_doubt: FolderInDoubt,
     /// What Slurm is asked for, if its tasks run on a Slurm cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmSpec>,
@@ -52,6 +55,29 @@ pub struct RunSpec {
     /// instead of one that they find.
     #[serde(with = "byte_string::path::option", skip_serializing_if = "Option::is_none")]
     pub config: Option<PathBuf>,
+}
+
+/// What becomes of a task whose results belong into a folder where, by its marker, a task of
+/// another state folder runs, if nothing tells whether that is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FolderInDoubt {
+    /// The task does not run.
+    #[default]
+    LeaveAlone,
+    Take,
+}
+
+impl FolderInDoubt {
+    /// What a person's `--force` means.
+    pub const fn forced(is_forced: bool) -> Self {
+        if is_forced { Self::Take } else { Self::LeaveAlone }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 optional_fields! {

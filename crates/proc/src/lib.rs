@@ -8,8 +8,12 @@
 
 mod entry;
 mod leftovers;
+mod lock_error;
 mod pidfd;
+mod process_limit;
 
 pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, is_blocked_elsewhere, pids, variable};
 pub use leftovers::{MARK_HOME, MARK_RUN, ProcessKey, ProcessTable, RunProcesses};
+pub use lock_error::lock_error;
 pub use pidfd::{has_ended, is_alive, is_readable};
+pub use process_limit::explain_start;

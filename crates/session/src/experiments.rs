@@ -12,6 +12,7 @@ use packhorse_model::{ExperimentsSpec, Outcome, SavedFile, TaskSpec};
 
 use crate::SessionError;
 use crate::grid::{FolderNameHashes, GridPlaces, TestState, is_absence, marked_state};
+use crate::marker_file::draft_number;
 use crate::source::{Generator, TaskSource};
 
 /// Reads an experiment file and those that it imports, and saves what is in them in `spec`.
@@ -214,7 +215,7 @@ fn write_whole(
         fs_err::create_dir_all(folder)?;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = folder.join(format!(".{name}.{}", std::process::id()));
+    let new = folder.join(format!(".{name}.{}", draft_number()));
     let mut out = BufWriter::new(fs_err::File::create(&new)?);
     let written =
         write(&mut out).and_then(|()| out.flush()).and_then(|()| fs_err::rename(&new, path));

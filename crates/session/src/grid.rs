@@ -1,6 +1,5 @@
 //! A grid file as a source of tasks: which tests are done, and which run.
 
-use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,12 +8,12 @@ use std::rc::Rc;
 
 use packhorse_intake::Colour;
 use packhorse_intake::grid::{Grid, GridFileError, GridSelection};
-use packhorse_model::{Command, GridLanguage, GridSpec, Marker, Outcome, RunId, TaskId};
-use packhorse_store::{Home, Reader};
+use packhorse_model::{Command, GridLanguage, GridSpec, Marker, Outcome};
 use rustc_hash::FxBuildHasher;
 
 use crate::SessionError;
-use crate::markers::{is_at_work, remove_unfinished};
+use crate::marked_run::RunningTest;
+use crate::marker_file::remove_unfinished;
 use crate::results::{WrongMarker, read_marker};
 use crate::source::{Generator, TaskSource};
 
@@ -25,13 +24,8 @@ pub enum TestState {
     New,
     /// There is a folder without a marker: made by the original, and done.
     Unmarked,
-    /// The marker says that it runs, as this task of the run in the state folder with this
-    /// id. It may have been killed since.
-    Running {
-        task: TaskId,
-        /// The id of its state folder.
-        home: String,
-    },
+    /// The marker says that it runs. It may have been killed since.
+    Running(RunningTest),
     /// The marker says that it has succeeded, as a trial run of an experiment.
     Tried,
     /// The marker has this outcome.
@@ -42,7 +36,7 @@ impl TestState {
     /// Whether the test need not run.
     pub fn is_done(&self) -> bool {
         match self {
-            Self::New | Self::Running { .. } | Self::Tried => false,
+            Self::New | Self::Running(_) | Self::Tried => false,
             Self::Unmarked => true,
             Self::Marked(outcome) => outcome == Outcome::Succeeded.word(),
         }
@@ -52,7 +46,7 @@ impl TestState {
         match self {
             Self::New => "new",
             Self::Unmarked => "done",
-            Self::Running { .. } => Marker::RUNNING,
+            Self::Running(_) => Marker::RUNNING,
             Self::Tried => "debug",
             Self::Marked(outcome) => outcome,
         }
@@ -146,10 +140,10 @@ impl ResultRoot {
 /// What the marker of a folder says, if there is one.
 pub(crate) fn marked_state(folder: &Path) -> io::Result<Option<TestState>> {
     match read_marker(&folder.join(Marker::FILE)) {
-        Ok(Some(marker)) => Ok(Some(match (marker.outcome.as_str(), marker.task) {
-            (Marker::RUNNING, Some(task)) => TestState::Running { task, home: marker.home },
-            ("", _) => TestState::Marked("damaged".to_owned()),
-            (outcome, _) if marker.debug && outcome == Outcome::Succeeded.word() => {
+        Ok(Some(marker)) => Ok(Some(match (RunningTest::of(&marker), marker.outcome.as_str()) {
+            (Some(test), _) => TestState::Running(test),
+            (None, "") => TestState::Marked("damaged".to_owned()),
+            (None, outcome) if marker.debug && outcome == Outcome::Succeeded.word() => {
                 TestState::Tried
             }
             _ => TestState::Marked(marker.outcome),
@@ -178,46 +172,6 @@ pub fn test_states<'g>(
     let root = ResultRoot::read(grid)?;
     let places = (0..grid.len()).filter(|place| grid.is_selected(selection, *place));
     Ok(places.map(move |place| Ok((place, root.state(grid, place)?))))
-}
-
-/// Tests whose markers say that they run. Those of a run that was killed do not, unless it
-/// has left processes behind.
-#[derive(Default)]
-pub struct RunningTests(BTreeMap<(String, RunId), (TaskId, String)>);
-
-impl RunningTests {
-    /// Takes note of a test in this state.
-    pub fn note(&mut self, state: &TestState, folder: impl FnOnce() -> String) {
-        if let TestState::Running { task, home } = state {
-            let first = self.0.entry((home.clone(), task.run));
-            first.or_insert_with(|| (*task, folder()));
-        }
-    }
-
-    /// One of them that is still at work, on this machine or on a cluster, if any is.
-    pub fn at_work(&self) -> Option<TestAtWork<'_>> {
-        let mut runs = self.0.iter();
-        let alive = runs.find(|((home, run), _)| {
-            is_at_work(home, *run) || is_on_cluster(home, *run).unwrap_or(false)
-        });
-        alive.map(|((home, _), (task, folder))| TestAtWork { task: *task, home, folder })
-    }
-}
-
-/// Whether a run is one of our own that is on a cluster.
-fn is_on_cluster(home: &str, run: RunId) -> Result<bool, SessionError> {
-    let ours = Home::locate()?;
-    Ok(ours.id()? == home && Reader::open(&ours)?.is_on_cluster(run)?)
-}
-
-/// A test that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TestAtWork<'a> {
-    pub task: TaskId,
-    /// The id of the state folder that its run is in.
-    pub home: &'a str,
-    /// The folder of its results.
-    pub folder: &'a str,
 }
 
 /// Adds a place to those that run.

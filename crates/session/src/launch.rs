@@ -31,6 +31,7 @@ use crate::file_contents::FileContents;
 use crate::ignored_process::IgnoredProcess;
 use crate::journal::{Journal, StoreJournal};
 use crate::leaders::LeaderRecord;
+use crate::marked_run::KnownHome;
 use crate::markers::Markers;
 use crate::mps::MpsThread;
 use crate::observer::Observer;
@@ -206,8 +207,10 @@ impl Launch {
         let home_id = home.id()?;
         let earlier_logs = self.executor.is_none().then(EarlierLogs::default);
         // Whoever runs attempts elsewhere has the folders of their results there.
-        let markers = (self.executor.is_none())
-            .then(|| Markers::new(&devices.units, &home_id, spec.keeps_results));
+        let markers = (self.executor.is_none()).then(|| {
+            let own = matches!(storage, RunStorage::Store(..)).then(|| home.clone());
+            Markers::new(&devices.units, KnownHome::new(&home_id, own), &spec)
+        });
         let most = most_tasks(&storage, source.as_deref());
         let caps = ThreadCaps::new(&spec, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));

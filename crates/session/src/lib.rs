@@ -43,6 +43,8 @@ mod launch;
 mod leaders;
 mod log_tail;
 mod lookup;
+mod marked_run;
+mod marker_file;
 mod markers;
 mod mps;
 mod observer;
@@ -79,14 +81,14 @@ pub use experiments::{
     time_stamp, write_back, write_back_into,
 };
 pub use grid::{
-    RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,
-    test_states, tidy_results,
+    TestState, add_place, grid_language, grid_source, read_grid, test_states, tidy_results,
 };
 pub use ignored_process::IgnoredProcess;
 pub use input_files::{input_file, open_again, open_inputs};
 pub use journal::Journal;
 pub use launch::Launch;
 pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
+pub use marked_run::{RunningTest, RunningTests};
 pub use observer::{Observer, QueueView};
 pub use own_paths::{OwnPaths, SharedPath};
 pub use plan::{DevicesNow, plan_submissions, read_all};
@@ -98,7 +100,7 @@ pub use resume::{Resume, WhichTasks};
 pub use run_part::{PartTime, RunPart};
 pub use scheduler_log::SchedulerLog;
 pub use series::MetricSeries;
-pub use signals::{ProgramSignal, Signals};
+pub use signals::{ProgramSignal, Signals, end_on_signals};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use stop::{StoppedRun, stop_run};
 pub use sweep::{build_sweep, sweep_source};

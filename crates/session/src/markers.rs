@@ -11,33 +11,42 @@
 //!
 //! A task without results costs a look at an `Option`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use packhorse_engine::{Input, StartAttempt};
 use packhorse_gpu::Unit;
 use packhorse_model::{
-    AttemptEnd, ByteString, EndedAttempt, Marker, Outcome, OutputMode, ProcessEvent, Record, RunId,
-    TaskId, Timestamp,
+    AttemptEnd, ByteString, EndedAttempt, FolderInDoubt, Marker, Outcome, OutputMode, ProcessEvent,
+    Record, RunSpec, TaskId, Timestamp,
 };
-use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxHashMap;
 
 use crate::git::GitLookup;
+use crate::marked_run::{KnownHome, RunStanding, RunningTest};
+use crate::marker_file::{MarkerFile, add_marker, draft_number, make_folder, write};
 use crate::repetition_config::RepetitionConfig;
 use crate::results::read_marker;
 
-/// How the name of a folder begins that has no name of its own yet.
-const UNFINISHED: &str = ".packhorse-";
+/// How often a run tries to take a folder that other runs change meanwhile.
+const MOST_TRIES: u32 = 100;
+
+/// What became of taking a folder for a task.
+enum Taken {
+    Ours,
+    /// Another run has its results.
+    Done,
+}
 
 /// The markers of tasks that run.
 pub(crate) struct Markers {
     /// The devices as people call them.
     labels: Vec<String>,
-    home: String,
+    home: KnownHome,
     /// Whether a task does not run whose results another run has.
     keeps_results: bool,
+    folder_in_doubt: FolderInDoubt,
     host: String,
     git: GitLookup,
     open: FxHashMap<TaskId, OpenMarker>,
@@ -52,11 +61,11 @@ struct OpenMarker {
 }
 
 impl Markers {
-    /// `home` is the id of the state folder.
-    pub(crate) fn new(units: &[Unit], home: &str, keeps_results: bool) -> Self {
+    pub(crate) fn new(units: &[Unit], home: KnownHome, spec: &RunSpec) -> Self {
         Self {
-            home: home.to_owned(),
-            keeps_results,
+            home,
+            keeps_results: spec.keeps_results,
+            folder_in_doubt: spec.folder_in_doubt,
             labels: units.iter().map(|unit| unit.label.clone()).collect(),
             host: String::new(),
             git: GitLookup::Unasked,
@@ -73,14 +82,10 @@ impl Markers {
         let folder = folder.join(results);
         // What cannot be read is replaced.
         let marker = read_marker(&folder.join(Marker::FILE)).ok().flatten();
-        let marker = marker.filter(|marker| !self.is_of_run(marker, start.task.run));
+        let marker = marker.filter(|marker| !self.home.has_run(marker, start.task.run));
         let debug = is_debug(start);
-        let has_results = |marker: &Marker| {
-            marker.outcome == Outcome::Succeeded.word() && (debug || !marker.debug)
-        };
-        if self.keeps_results && marker.as_ref().is_some_and(has_results) {
-            let message = "another run has done it meanwhile: its results were kept";
-            return Some(ended(start, Outcome::Succeeded, message.to_owned()));
+        if self.keeps_results && marker.as_ref().is_some_and(|marker| has_results(marker, debug)) {
+            return Some(kept(start));
         }
         self.git.ask();
         if self.host.is_empty() {
@@ -101,14 +106,15 @@ impl Markers {
             gpus: labels.cloned().collect(),
             git: self.git.answer().cloned().flatten(),
             host: self.host.clone(),
-            home: self.home.clone(),
+            home: self.home.id().to_owned(),
             log: log(start),
             ..Marker::default()
         };
-        let made = marker
-            .map_or(Ok(()), |marker| check_unused(&folder, &marker))
-            .and_then(|()| make_folder(&folder, &content, start.task))
-            .and_then(|()| write_config(start));
+        let made = match self.take(&folder, &content, start.task) {
+            Ok(Taken::Done) => return Some(kept(start)),
+            Ok(Taken::Ours) => write_config(start),
+            Err(error) => Err(error),
+        };
         let made = made.map_err(|error| {
             let folder = folder.display();
             format!("cannot make the folder `{folder}` for its results: {error}")
@@ -123,9 +129,54 @@ impl Markers {
         }
     }
 
-    /// Whether a task of this run has written a marker.
-    fn is_of_run(&self, marker: &Marker, run: RunId) -> bool {
-        marker.home == self.home && marker.task.is_some_and(|by| by.run == run)
+    /// Makes a folder the task's own: makes it with its marker, or puts the marker in place of
+    /// one that was left there. Of several runs that try at once, in whatever containers, one
+    /// succeeds, and the others see its marker.
+    fn take(&self, folder: &Path, content: &Marker, task: TaskId) -> io::Result<Taken> {
+        for _ in 0..MOST_TRIES {
+            let Some(file) = MarkerFile::open(folder)? else {
+                if add_marker(folder, content, task)? {
+                    return Ok(Taken::Ours);
+                }
+                continue;
+            };
+            if !file.is_current(folder)? {
+                continue;
+            }
+            if let Some(marker) = file.read(folder)
+                && !self.home.has_run(&marker, task.run)
+            {
+                if self.keeps_results && has_results(&marker, content.debug) {
+                    return Ok(Taken::Done);
+                }
+                self.check_unused(folder, &marker)?;
+            }
+            write(folder, content, task)?;
+            return Ok(Taken::Ours);
+        }
+        Err(in_use(folder, "other runs start their tests there"))
+    }
+
+    /// Refuses a folder with the marker of another run that is at work in it: two tests in one
+    /// folder would spoil each other's results.
+    fn check_unused(&self, folder: &Path, marker: &Marker) -> io::Result<()> {
+        let Some(test) = RunningTest::of(marker) else {
+            return Ok(());
+        };
+        let standing = self.home.standing(&test.home, test.task.run);
+        match standing.map_err(|error| io::Error::other(error.to_string()))? {
+            RunStanding::AtWork => {
+                Err(in_use(folder, &format!("its test still runs, as task {}", test.task)))
+            }
+            RunStanding::Unknown if self.folder_in_doubt == FolderInDoubt::LeaveAlone => {
+                let marker = folder.join(Marker::FILE);
+                let marker = marker.display();
+                let why = test.describe();
+                let hint = format!("if that is over, remove {marker}");
+                Err(in_use(folder, &format!("{why}; {hint}")))
+            }
+            RunStanding::Over | RunStanding::Unknown => Ok(()),
+        }
     }
 
     /// Takes note of what is written down next. Returns what to tell the engine if a marker
@@ -227,17 +278,19 @@ pub(crate) fn ended(start: &StartAttempt, outcome: Outcome, message: String) -> 
     }))
 }
 
-/// Refuses a folder with the marker of another run that is at work in it: two tests in one
-/// folder would spoil each other's results.
-fn check_unused(folder: &Path, marker: &Marker) -> io::Result<()> {
-    match marker.task {
-        Some(by) if marker.outcome == Marker::RUNNING && is_at_work(&marker.home, by.run) => {
-            let folder = folder.display();
-            let message = format!("{folder} is in use: its test still runs, as task {by}");
-            Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
-        }
-        _ => Ok(()),
-    }
+/// What the task is told whose results are there.
+fn kept(start: &StartAttempt) -> Input {
+    let message = "another run has done it meanwhile: its results were kept";
+    ended(start, Outcome::Succeeded, message.to_owned())
+}
+
+fn has_results(marker: &Marker, debug: bool) -> bool {
+    marker.outcome == Outcome::Succeeded.word() && (debug || !marker.debug)
+}
+
+fn in_use(folder: &Path, why: &str) -> io::Error {
+    let message = format!("{} is in use: {why}", folder.display());
+    io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
 /// Whether it is a repetition of an experiment that is only tried.
@@ -260,28 +313,6 @@ fn log(start: &StartAttempt) -> Option<ByteString> {
     (start.output != OutputMode::Inherit).then(|| path.into_os_string().into())
 }
 
-/// Makes a folder that has this marker from the first moment, or writes it into the folder
-/// that is there.
-fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> {
-    if folder.is_dir() {
-        return write(folder, content, task);
-    }
-    let parent = folder.parent().unwrap_or(Path::new(""));
-    if !parent.as_os_str().is_empty() {
-        fs_err::create_dir_all(parent)?;
-    }
-    let new = parent.join(format!("{UNFINISHED}{task}-{}", std::process::id()));
-    let made = fs_err::create_dir(&new)
-        .and_then(|()| put(&new.join(Marker::FILE), content))
-        .and_then(|()| fs_err::rename(&new, folder));
-    let Err(error) = made else {
-        return Ok(());
-    };
-    let _ = fs_err::remove_dir_all(&new);
-    // Somebody else may have made it meanwhile.
-    if folder.is_dir() { write(folder, content, task) } else { Err(error) }
-}
-
 /// Writes the file with the whole configuration of an attempt, if it has one:
 /// `PACKHORSE_EXPERIMENT`, a key a line.
 fn write_config(start: &StartAttempt) -> io::Result<()> {
@@ -295,130 +326,48 @@ fn write_config(start: &StartAttempt) -> io::Result<()> {
     let folder = spec.folder.as_deref().unwrap_or(Path::new(""));
     let path = folder.join(path.as_os_str());
     let mut new = path.clone().into_os_string();
-    new.push(format!(".{}", std::process::id()));
+    new.push(format!(".{}", draft_number()));
     fs_err::write(&new, config.to_lines())?;
     fs_err::rename(&new, &path)
 }
 
-/// Removes what runs that were killed have left of folders that they were just making.
-pub(crate) fn remove_unfinished(parent: &Path) {
-    let Ok(entries) = fs_err::read_dir(parent) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if !entry.file_name().to_str().is_some_and(is_unfinished) {
-            continue;
-        }
-        // Making one takes no time, also on another machine.
-        let age = entry.metadata().and_then(|data| data.modified());
-        let age = age.map(|made| made.elapsed().unwrap_or_default());
-        if age.is_ok_and(|age| age > Duration::from_mins(10)) {
-            // What is not ours is in the way, and stays.
-            let _ = fs_err::remove_file(entry.path().join(Marker::FILE));
-            let _ = fs_err::remove_dir(entry.path());
-        }
-    }
-}
-
-/// Whether a folder has such a name: `.packhorse-3.7-1234`.
-fn is_unfinished(name: &str) -> bool {
-    let name = name.strip_prefix(UNFINISHED);
-    let parts = name.and_then(|name| name.split_once('-'));
-    parts.is_some_and(|(task, pid)| task.parse::<TaskId>().is_ok() && pid.parse::<u32>().is_ok())
-}
-
-/// Whether processes of a run are there, on this machine.
-pub(crate) fn is_at_work(home: &str, run: RunId) -> bool {
-    let processes = RunProcesses { home, run: &run.to_string(), leaders: &[] };
-    !ProcessTable::read().of(processes).is_empty()
-}
-
-/// Replaces the marker of a folder.
-fn write(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> {
-    let new = folder.join(format!("{}.{task}-{}", Marker::FILE, std::process::id()));
-    let written = put(&new, content).and_then(|()| fs_err::rename(&new, folder.join(Marker::FILE)));
-    if written.is_err() {
-        let _ = fs_err::remove_file(&new);
-    }
-    written
-}
-
-fn put(path: &Path, content: &Marker) -> io::Result<()> {
-    let mut text = serde_json::to_vec(content)?;
-    text.push(b'\n');
-    fs_err::File::create(path)?.write_all(&text)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::mem::MaybeUninit;
+    use std::sync::Barrier;
 
     use packhorse_model::RunId;
-    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
     use super::*;
 
-    /// What happens in a folder while `change` works: who, and whether they came ready-made.
-    fn watched(folder: &Path, change: impl FnOnce()) -> Vec<(String, bool)> {
-        let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
-        let events = WatchFlags::CREATE | WatchFlags::MOVED_TO;
-        inotify::add_watch(&watch, folder, events).unwrap();
-        change();
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut reader = inotify::Reader::new(watch, &mut buffer);
-        let mut seen = Vec::new();
-        while let Ok(event) = reader.next() {
-            let name = event.file_name().unwrap_or_default();
-            let moved = event.events().contains(ReadFlags::MOVED_TO);
-            seen.push((name.to_string_lossy().into_owned(), moved));
-        }
-        seen
-    }
-
     #[test]
-    fn a_folder_and_its_marker_appear_in_one_step() {
+    fn of_runs_that_take_a_folder_at_once_one_has_it() {
+        const RUNS: usize = 4;
         let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("a-1,");
         let task = TaskId::new(RunId(3), 7);
-        let content = Marker { outcome: Marker::RUNNING.to_owned(), ..Marker::default() };
-        let seen = watched(root.path(), || {
-            make_folder(&folder, &content, task).unwrap();
-        });
-        let of_folder: Vec<_> = seen.iter().filter(|(name, _)| name == "a-1,").collect();
-        assert_eq!(of_folder, [&("a-1,".to_owned(), true)], "{seen:?}");
-        let marker = folder.join(Marker::FILE);
-        let read = || serde_json::from_slice::<Marker>(&fs_err::read(&marker).unwrap()).unwrap();
-        assert_eq!(read(), content);
-
-        // In a folder that is there, the marker alone does.
-        let content = Marker { outcome: "succeeded".to_owned(), ..content };
-        let seen = watched(&folder, || make_folder(&folder, &content, task).unwrap());
-        let of_marker: Vec<_> = seen.iter().filter(|(name, _)| name == Marker::FILE).collect();
-        assert_eq!(of_marker, [&(Marker::FILE.to_owned(), true)], "{seen:?}");
-        assert_eq!(read(), content);
-        assert_eq!(fs_err::read_dir(&folder).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn only_what_a_killed_run_was_making_is_removed() {
-        let root = tempfile::tempdir().unwrap();
-        let old = std::time::SystemTime::now() - Duration::from_hours(1);
-        let make = |name: &str, file: &str| {
-            let folder = root.path().join(name);
-            fs_err::create_dir(&folder).unwrap();
-            fs_err::write(folder.join(file), "").unwrap();
-            let opened = fs_err::File::open(folder).unwrap();
-            opened.file().set_modified(old).unwrap();
-        };
-        make(".packhorse-3.7-1234", Marker::FILE);
-        make(".packhorse-3.7-99", "somebody's");
-        make(".packhorse-notes", Marker::FILE);
-        make("a-1,", Marker::FILE);
-        remove_unfinished(root.path());
-        let left = fs_err::read_dir(root.path()).unwrap();
-        let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut left: Vec<String> = left.collect();
-        left.sort_unstable();
-        assert_eq!(left, [".packhorse-3.7-99", ".packhorse-notes", "a-1,"]);
+        for round in 0..30 {
+            let folder = root.path().join(format!("a-{round},"));
+            if round % 3 > 0 {
+                fs_err::create_dir(&folder).unwrap();
+            }
+            if round % 3 == 1 {
+                fs_err::write(folder.join(Marker::FILE), r#"{"outcome": "killed"}"#).unwrap();
+            }
+            let barrier = Barrier::new(RUNS);
+            let take = |run: usize| {
+                let home = format!("home-{run}");
+                let known = KnownHome::new(&home, None);
+                let markers = Markers::new(&[], known, &RunSpec::default());
+                let outcome = Marker::RUNNING.to_owned();
+                let content = Marker { task: Some(task), outcome, home, ..Marker::default() };
+                barrier.wait();
+                markers.take(&folder, &content, task).is_ok()
+            };
+            let taken = std::thread::scope(|scope| {
+                let take = &take;
+                let runs: Vec<_> = (0..RUNS).map(|run| scope.spawn(move || take(run))).collect();
+                runs.into_iter().map(|run| run.join().unwrap()).collect::<Vec<bool>>()
+            });
+            assert_eq!(taken.iter().filter(|taken| **taken).count(), 1, "{round}: {taken:?}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use packhorse_engine::{DeviceInfo, MpsAction, MpsInput};
 use packhorse_gpu::GpuConfig;
 use packhorse_gpu::mps::{Daemon, DaemonFolder, MpsError, SharedDaemon, release_clients};
 use packhorse_model::{DeviceId, TaskId};
-use packhorse_proc::ancestry;
+use packhorse_proc::{ancestry, explain_start};
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -72,7 +72,8 @@ impl MpsThread {
             answers: answering,
             bell: Arc::clone(&bell),
         };
-        std::thread::Builder::new().name("mps".to_owned()).spawn(move || service.serve(&asked))?;
+        let thread = std::thread::Builder::new().name("mps".to_owned());
+        thread.spawn(move || service.serve(&asked)).map_err(explain_start)?;
         Ok(Self {
             questions: Some(questions),
             answers,

@@ -21,7 +21,7 @@ use crate::{AttemptLog, Notices, SessionError, each_task};
 const DEEPEST: usize = 4;
 
 /// No marker is so long.
-const LONGEST_MARKER: u64 = 16 << 20;
+pub(crate) const LONGEST_MARKER: u64 = 16 << 20;
 
 /// One test: a task of a run, or a folder with results.
 #[derive(Clone, Debug, Default)]

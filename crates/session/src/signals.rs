@@ -143,6 +143,26 @@ impl Signals {
     }
 }
 
+/// Lets the signals that ask to stop end this process if it is the first one of a container,
+/// until [`Signals`] takes them over: the kernel keeps signals from such a process that have no
+/// handler, and what it waits for, such as a driver that hangs, could not be ended.
+pub fn end_on_signals() {
+    if std::process::id() != 1 {
+        return;
+    }
+    for (number, signal) in WATCHED {
+        if matches!(signal, ProgramSignal::Stop(_)) && !is_ignored(number) {
+            replace_action(number, end as *const () as libc::sighandler_t);
+        }
+    }
+}
+
+/// Ends this process as a shell reports the end by a signal.
+extern "C" fn end(number: libc::c_int) {
+    // SAFETY: `_exit` may be called in a signal handler.
+    unsafe { libc::_exit(128 + number) }
+}
+
 impl Drop for Signals {
     /// From here on signals do again what they did before us.
     fn drop(&mut self) {

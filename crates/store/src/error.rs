@@ -5,6 +5,8 @@ use packhorse_model::RunId;
 use packhorse_trust::Distrust;
 use rusqlite::ErrorCode;
 
+use crate::home::below;
+
 /// Why the store could not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -17,7 +19,8 @@ pub enum StoreError {
     /// The folder is somebody else's.
     #[error(
         "the state folder `{}` belongs to user {owner}, not to user {me}\n\
-         hint: set PACKHORSE_HOME to a folder of your own", path.display()
+         hint: set PACKHORSE_HOME to a folder of your own, such as `{}`",
+        path.display(), below(path).display()
     )]
     ForeignHome {
         /// The folder.
@@ -41,8 +44,8 @@ pub enum StoreError {
     /// Others may look into the state folder.
     #[error(
         "the state folder `{}` is open to other users (mode {mode:03o})\n\
-         hint: `chmod 700 {}` closes it, or set PACKHORSE_HOME to another folder",
-        path.display(), path.display()
+         hint: `chmod 700 {}` closes it, or set PACKHORSE_HOME to another folder, such as `{}`",
+        path.display(), path.display(), below(path).display()
     )]
     OpenHome {
         /// The folder.
@@ -50,6 +53,13 @@ pub enum StoreError {
         /// Its permissions.
         mode: u32,
     },
+    /// Something in a state folder that was open to others is not its owner's.
+    #[error(
+        "the state folder was open to other users, and `{}` in it belongs to user {owner}\n\
+         hint: see what it is and remove it, or set PACKHORSE_HOME to another folder",
+        path.display()
+    )]
+    PlantedInHome { path: PathBuf, owner: u32 },
     /// The system refused; the message names the path.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -10,6 +10,12 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 use crate::StoreError;
 use crate::network::network_filesystem;
 
+mod set_back;
+
+pub use set_back::SetBackHome;
+pub(crate) use set_back::below;
+use set_back::{HomePlace, place};
+
 /// The folder that everything is kept in. Only its owner has access.
 ///
 /// ```text
@@ -29,22 +35,33 @@ pub struct Home {
 impl Home {
     /// Opens the folder that the environment names: `$PACKHORSE_HOME`, else
     /// `$XDG_STATE_HOME/packhorse`, else `~/.local/state/packhorse`. Creates
-    /// it if need be.
+    /// it if need be. Where that is a volume that cannot be made private, it is a folder below.
     pub fn locate() -> Result<Self, StoreError> {
-        match choose(|name| std::env::var_os(name), std::env::home_dir)? {
-            Chosen::Named(path) => Self::open(path),
+        let HomePlace { path, is_below } = Self::path_of_environment()?;
+        let links = if is_below { OFlags::NOFOLLOW } else { OFlags::empty() };
+        Self::open_with(path, links)
+    }
+
+    fn path_of_environment() -> Result<HomePlace, StoreError> {
+        let path = match choose(|name| std::env::var_os(name), std::env::home_dir)? {
+            Chosen::Named(path) => path,
             Chosen::Found(path) => match check_link(&path) {
-                Ok(()) => Self::open(path),
-                Err(distrust) => Err(StoreError::FoundHome { path, distrust }),
+                Ok(()) => path,
+                Err(distrust) => return Err(StoreError::FoundHome { path, distrust }),
             },
-        }
+        };
+        Ok(place(path))
     }
 
     /// Opens this folder, creating it for its owner alone (0700) if need be. One that
     /// others may look into is refused: who made it so may have had a reason.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let path = std::path::absolute(path.into())?;
-        let folder = open_or_create(&path)?;
+        Self::open_with(path.into(), OFlags::empty())
+    }
+
+    fn open_with(path: PathBuf, links: OFlags) -> Result<Self, StoreError> {
+        let path = std::path::absolute(path)?;
+        let folder = open_or_create(&path, links)?;
         let stat = fstat(&folder).map_err(io::Error::from)?;
         let me = rustix::process::geteuid().as_raw();
         if stat.st_uid != me {
@@ -135,8 +152,8 @@ fn choose(
     Ok(Chosen::Found(state.join("packhorse")))
 }
 
-fn open_or_create(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+fn open_or_create(path: &Path, links: OFlags) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | links;
     match open(path, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => {
             ensure_private_folder(path).map_err(|error| {

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use crate::{Home, new_run_uuid};
 
 /// The file that holds the id, in the state folder.
-const NAME: &str = "id";
+pub(crate) const NAME: &str = "id";
 /// No id is longer.
 const LONGEST: usize = 64;
 
@@ -26,8 +26,9 @@ impl Home {
             Err(error) => return Err(error),
         }
         // Whole or not at all, and the first of several who make one decides.
-        let draft = self.path().join(format!("{NAME}.{}", std::process::id()));
+        // A process in another container may have the same process id.
         let id = new_run_uuid(Timestamp::now()).to_string();
+        let draft = self.path().join(format!("{NAME}.{id}"));
         write_private(&draft, format!("{id}\n"))?;
         let mut made = fs::hard_link(&draft, &path);
         if !path.exists() {

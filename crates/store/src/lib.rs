@@ -49,7 +49,7 @@ mod writer;
 
 pub use edit::Forget;
 pub use error::StoreError;
-pub use home::Home;
+pub use home::{Home, SetBackHome};
 pub use lock::RunLock;
 pub use packhorse_model::{
     EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoredTask,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fs_err::File;
 use packhorse_model::RunId;
+use packhorse_proc::lock_error;
 use packhorse_trust::open_private;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -62,7 +63,7 @@ impl Home {
             if is_held(&file)? {
                 break;
             }
-            flock(&file, FlockOperation::Unlock).map_err(std::io::Error::from)?;
+            flock(&file, FlockOperation::Unlock).map_err(|errno| failed(&file, errno))?;
             std::thread::yield_now();
         }
         Err(StoreError::StillRunning { run })
@@ -81,7 +82,7 @@ impl Home {
     pub fn wait_until_over(&self, run: RunId) -> Result<(), StoreError> {
         let file = self.lock_file(run, false)?;
         rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockShared))
-            .map_err(std::io::Error::from)?;
+            .map_err(|errno| failed(&file, errno))?;
         Ok(())
     }
 
@@ -89,7 +90,7 @@ impl Home {
     pub(crate) fn lock_new_run(&self, run: RunId) -> Result<RunLock, StoreError> {
         let file = self.lock_file(run, true)?;
         // Waits at most for somebody who asks `is_running` of a new folder.
-        flock(&file, FlockOperation::LockExclusive).map_err(std::io::Error::from)?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(&file, errno))?;
         RunLock::new(run, file)
     }
 
@@ -106,10 +107,13 @@ impl Home {
     }
 }
 
-/// What the file says of a process on this machine.
+/// What the file says of a process in this container on this machine: process ids mean
+/// something in their own namespace alone, and several containers may have one host name.
 fn owner(pid: Pid) -> String {
     let host = rustix::system::uname();
-    format!("{} {}", pid.as_raw_nonzero(), host.nodename().to_string_lossy())
+    let namespace = fs_err::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let (host, namespace) = (host.nodename().to_string_lossy(), namespace.display());
+    format!("{} {host} {namespace}", pid.as_raw_nonzero())
 }
 
 /// Whether the lock is held by a process at work. If not, it is shared now.
@@ -140,6 +144,10 @@ fn try_lock(file: &File, operation: FlockOperation) -> Result<bool, StoreError> 
     match rustix::io::retry_on_intr(|| flock(file, operation)) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(std::io::Error::from(errno).into()),
+        Err(errno) => Err(failed(file, errno)),
     }
+}
+
+fn failed(file: &File, errno: Errno) -> StoreError {
+    lock_error(file.path(), errno).into()
 }

@@ -121,7 +121,12 @@ impl Writer {
             .spawn(move || {
                 let finished = FinishedAtEnd(queue);
                 write(&finished.0, &home)
-            })?;
+            });
+        let thread = thread.map_err(|error| {
+            let error = packhorse_proc::explain_start(error);
+            let text = format!("cannot start a thread that stores results: {error}");
+            std::io::Error::new(error.kind(), text)
+        })?;
         self.thread = WriterThread::Started(thread);
         Ok(())
     }

@@ -63,10 +63,10 @@ impl Supervisor {
                         1 => "one task runs".to_owned(),
                         many => format!("{many} tasks run"),
                     };
-                    let message = format!(
-                        "no more than {tasks} at a time: {message}\n\
-                         hint: `ulimit -n` and `ulimit -u` show what limits them"
-                    );
+                    let mut message = format!("no more than {tasks} at a time: {message}");
+                    if !message.contains("\nhint: ") {
+                        message += "\nhint: `ulimit -n` and `ulimit -u` show what limits them";
+                    }
                     let task = job.task;
                     self.ready.push(ProcessEvent::Trouble { task, message });
                 }

@@ -188,6 +188,7 @@ impl Supervisor {
             return self.leader_ended(slot, end);
         }
         self.orphans.remove(&pid);
+        self.of_others.remove(&pid);
         self.pythons.note_end(pid, end);
         self.spared.retain(|&spared| spared != pid);
         true

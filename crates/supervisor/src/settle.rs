@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use packhorse_model::{OutputMode, ProcessEvent, StopMode, Stream, TaskId};
-use packhorse_proc::has_ended;
+use packhorse_proc::{ProcEntry, has_ended};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
@@ -13,7 +13,8 @@ use crate::attempt::StragglersEnd;
 use crate::drain::LAST_TURNS;
 use crate::exit;
 use crate::process_tree::{
-    find_in_group, find_marked, is_executing, is_service, number, signal_straggler,
+    find_in_group, find_marked, is_executing, is_marked, is_service, number, signal_straggler,
+    to_pid,
 };
 use crate::supervisor::{Slot, TOKEN_ORPHAN};
 
@@ -118,6 +119,8 @@ impl Supervisor {
             |pid: &Pid| self.has_leader(self.by_leader.get(pid)) || self.spared.contains(pid);
         listed.retain(|pid| !is_ours(pid));
         let known = std::mem::take(&mut self.unknown);
+        self.of_others.retain(|pid| listed.contains(pid));
+        listed.retain(|pid| !self.of_others.contains(pid));
         for &pid in &listed {
             if known.contains(&pid) {
                 self.unknown.insert(pid);
@@ -159,6 +162,11 @@ impl Supervisor {
         }
         if all {
             slot = slot.or_else(|| self.ending_that_is_written_to_by(pid));
+            if slot.is_none() && known.is_none() && self.is_of_others(pid) {
+                self.of_others.insert(pid);
+                self.watch_to_reap(pid);
+                return;
+            }
         } else if self.reap_orphan(pid) {
             return;
         }
@@ -168,6 +176,33 @@ impl Supervisor {
             self.watch_straggler(pid, handle, slot);
         }
         found.list.push(Orphan { pid, slot });
+    }
+
+    /// Whether a child that we did not start need not descend from us. As the first process of
+    /// a container we inherit what others start there by `exec` and leave behind: `tmux`,
+    /// `nohup`. Such a process has no mark of ours, is in no attempt's group or session nor in
+    /// our own session, and holds none of our pipes and logs.
+    fn is_of_others(&self, pid: Pid) -> bool {
+        let Some(own_session) = self.init_session else {
+            return false;
+        };
+        let Ok(stat) = ProcEntry::of(number(pid)).stat() else {
+            return false;
+        };
+        let is_led = |leader| to_pid(leader).is_some_and(|pid| self.by_leader.contains_key(&pid));
+        // Every session from outside the container has the number 0.
+        let is_in_own_session = stat.session != 0 && stat.session == own_session;
+        !is_led(stat.group)
+            && !is_led(stat.session)
+            && !is_in_own_session
+            && !is_marked(pid, &self.home_mark)
+            && !self.slots.iter().any(|slot| slot.is_written_to_by(pid))
+    }
+
+    fn watch_to_reap(&mut self, pid: Pid) {
+        if let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) {
+            self.watch_straggler(pid, handle, None);
+        }
     }
 
     /// Reaps a child that has ended. Whether it is gone now.
@@ -181,11 +216,7 @@ impl Supervisor {
 
     /// The ending attempt whose pipes or log a process holds.
     fn ending_that_is_written_to_by(&self, pid: Pid) -> Option<usize> {
-        let holds = |&slot: &usize| {
-            let Slot { pipes, log, .. } = &self.slots[slot];
-            pipes.as_ref().is_some_and(|pipes| pipes.is_held_by(pid)) || log.is_held_by(pid)
-        };
-        self.ending.iter().copied().find(holds)
+        self.ending.iter().copied().find(|&slot| self.slots[slot].is_written_to_by(pid))
     }
 
     /// Without this its end goes unnoticed until its deadline.
@@ -208,6 +239,7 @@ impl Supervisor {
         if ended {
             exit::end_of(orphan.handle.as_fd(), pid, None);
             self.orphans.remove(&pid);
+            self.of_others.remove(&pid);
         }
         ended
     }

@@ -40,8 +40,15 @@ impl Failure {
     /// Sorts what the system said.
     fn new(doing: &str, error: &io::Error) -> Self {
         use rustix::io::Errno;
-        let message = format!("cannot {doing}: {error}");
-        match Errno::from_io_error(error) {
+        let errno = Errno::from_io_error(error);
+        let message = match errno {
+            // With the limit that is in the way.
+            Some(Errno::AGAIN) => {
+                format!("cannot {doing}: {}", packhorse_proc::explain_start(Errno::AGAIN.into()))
+            }
+            _ => format!("cannot {doing}: {error}"),
+        };
+        match errno {
             Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE) => Self::Later(message),
             _ => Self::Final(message),
         }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use packhorse_model::{Outcome, OutputMode, ProcessEvent, StopMode, TaskId};
-use packhorse_proc::{MARK_HOME, ancestry};
+use packhorse_proc::{MARK_HOME, ProcEntry, ancestry};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -121,6 +121,11 @@ pub struct Supervisor {
     pub(crate) listed: Vec<Pid>,
     /// Children that are nobody's orphans.
     pub(crate) spared: Vec<Pid>,
+    /// The session of this process, if it is the first one of its namespace: orphans of others
+    /// are given to it, too.
+    pub(crate) init_session: Option<u32>,
+    /// Those of others: they are reaped when they end, and else left alone.
+    pub(crate) of_others: FxHashSet<Pid>,
     /// Children that were found to be no attempt's (with [`Children::Marked`]), and
     /// how many there have been.
     pub(crate) unknown: FxHashSet<Pid>,
@@ -144,6 +149,14 @@ pub(crate) struct Slot {
     /// How far they have been looked for in a log that the attempt wrote itself.
     pub(crate) log_scan: LogScan,
     pub(crate) buffer: Box<SpawnBuffer>,
+}
+
+impl Slot {
+    /// Whether a process holds the pipes or the log.
+    pub(crate) fn is_written_to_by(&self, pid: Pid) -> bool {
+        let pipes = self.pipes.as_ref();
+        pipes.is_some_and(|pipes| pipes.is_held_by(pid)) || self.log.is_held_by(pid)
+    }
 }
 
 /// How much is read at once: as much as a pipe holds.
@@ -216,6 +229,9 @@ impl Supervisor {
             buffer: Vec::new(),
             listed: Vec::new(),
             spared,
+            init_session: (me.as_raw_nonzero().get() == 1)
+                .then(|| ProcEntry::of(1).stat().map_or(0, |stat| stat.session)),
+            of_others: FxHashSet::default(),
             unknown: FxHashSet::default(),
             unknown_found: 0,
         })

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::Experiments;
-use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, SourceSpec};
+use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, FolderInDoubt, SourceSpec};
 use packhorse_session::{
     NamedProcess, RunningTests, TaskChecks, add_place, experiments_source, fit_here,
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
@@ -16,7 +16,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::experiments_slurm::{in_order_of_jobs, runs_elsewhere, submit};
-use super::grid::{are, count, refuse_at_work, why};
+use super::grid::{are, count, exit_with, refuse_at_work, warn_of_left_alone, why};
 use super::launch::{DoorRun, Order, observer};
 use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
@@ -39,6 +39,8 @@ pub struct OpenExperiments {
 struct ExperimentWork {
     run: Vec<(u32, u32)>,
     skipped: u64,
+    /// How many may run elsewhere.
+    left_alone: u64,
 }
 
 /// `packhorse exp`
@@ -70,14 +72,16 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     let work = sort_out(&open, &args)?;
     let run = count(&work.run);
     if run == 0 {
-        complain(&match work.skipped {
-            0 => "there are no repetitions".to_owned(),
-            skipped => format!(
-                "nothing to do: {} done\nhint: -o runs them again",
-                are(skipped, "repetition")
-            ),
-        });
-        return Ok(Exit::Success);
+        if work.left_alone == 0 || work.skipped > 0 {
+            complain(&match work.skipped {
+                0 => "there are no repetitions".to_owned(),
+                skipped => format!(
+                    "nothing to do: {} done\nhint: -o runs them again",
+                    are(skipped, "repetition")
+                ),
+            });
+        }
+        return Ok(exit_with(work.left_alone, Exit::Success));
     }
     if work.skipped > 0 && !args.launch.output.quiet {
         let repetitions = are(work.skipped, "repetition");
@@ -86,7 +90,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
         open.spec.places = in_order_of_jobs(&open);
-        return submit(&open, &args, end_with);
+        return Ok(exit_with(work.left_alone, submit(&open, &args, end_with)?));
     }
     let order = order(&args, &open)?;
     let door = door(order, &open);
@@ -97,7 +101,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
             .context("what was read cannot be written back")?;
     }
     let summary = prepared.start(door.source, &mut *shown, &mut complain)?;
-    Ok(summary.exit)
+    Ok(exit_with(work.left_alone, summary.exit))
 }
 
 /// What would be run.
@@ -224,6 +228,7 @@ fn check_command(open: &OpenExperiments) -> anyhow::Result<()> {
 /// What the run is like: what the file says, under what the arguments say.
 fn order(args: &ExperimentArgs, open: &OpenExperiments) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
+    order.spec.folder_in_doubt = FolderInDoubt::forced(args.overwrite);
     order.spec.keeps_results = !args.overwrite;
     fit_here(
         &mut order.spec,
@@ -241,7 +246,9 @@ fn sort_out(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exp
     let mut on_cluster = ResultsOnCluster::find()?;
     for repetition in repetition_states(&open.experiments, args.job) {
         let (place, rep, state) = repetition?;
-        running.note(&state, || rep.folder());
+        if running.note(&state, || rep.folder(), args.overwrite)? {
+            continue;
+        }
         if args.overwrite || !state.is_done() {
             add_place(&mut work.run, place);
             on_cluster.note(|| rep.folder())?;
@@ -251,6 +258,7 @@ fn sort_out(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exp
     }
     refuse_at_work(&running)?;
     on_cluster.refuse()?;
+    work.left_alone = warn_of_left_alone(&running, "-o runs it again");
     Ok(work)
 }
 
@@ -339,10 +347,13 @@ fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
 
 /// `--dry-run`: the commands that would run, and as remarks what is skipped.
 fn dry_run(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
+    let mut running = RunningTests::default();
     let mut out = BufWriter::new(std::io::stdout().lock());
     for repetition in repetition_states(&open.experiments, args.job) {
         let (_, rep, state) = repetition?;
-        if args.overwrite || !state.is_done() {
+        if running.note(&state, || rep.folder(), args.overwrite)? {
+            writeln!(out, "# in use: {}", wording::name(rep.folder()))?;
+        } else if args.overwrite || !state.is_done() {
             let command = rep.task().command;
             writeln!(out, "{}", wording::command(&command))?;
         } else {

@@ -9,7 +9,9 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::{Experiments, SlurmDocument};
-use packhorse_model::{ByteString, Command, Exit, GpuRequest, SlurmSpec, SourceSpec, TaskSpec};
+use packhorse_model::{
+    ByteString, Command, Exit, FolderInDoubt, GpuRequest, SlurmSpec, SourceSpec, TaskSpec,
+};
 use packhorse_session::{
     SharedRoom, TaskChecks, add_place, changed_source, say_what_each_gets, warn_of_limits,
     write_back,
@@ -103,6 +105,7 @@ fn order(
     args: &ExperimentArgs,
 ) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
+    order.spec.folder_in_doubt = FolderInDoubt::forced(args.overwrite);
     order.spec.keeps_results = !args.overwrite;
     let given = args.launch.slurm.request.spec();
     let mut written = document.spec();

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 use packhorse_intake::grid::{Grid, GridSelection};
-use packhorse_model::{Command, Exit, GridSpec, PoolSpec, SourceSpec};
+use packhorse_model::{Command, Exit, FolderInDoubt, GridSpec, PoolSpec, SourceSpec};
 use packhorse_session::{
-    RunningTests, SchedulerLog, TaskChecks, TestAtWork, TestState, add_place, grid_language,
+    RunningTest, RunningTests, SchedulerLog, TaskChecks, TestState, add_place, grid_language,
     grid_source, read_grid, test_states, tidy_results,
 };
 use packhorse_store::Home;
@@ -33,6 +33,8 @@ struct OpenGrid {
 struct GridWork {
     run: Vec<(u32, u32)>,
     skipped: Vec<(u32, u32)>,
+    /// How many may run elsewhere.
+    left_alone: u64,
 }
 
 /// `packhorse grid`
@@ -49,14 +51,16 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
     let work = sort_out(&open, &args)?;
     let (run, skipped) = (count(&work.run), count(&work.skipped));
     if run == 0 {
-        complain(&match skipped {
-            0 => "there are no tests".to_owned(),
-            _ => format!(
-                "nothing to do: {} done\nhint: --force runs them again",
-                are(skipped, "test")
-            ),
-        });
-        return Ok(Exit::Success);
+        if work.left_alone == 0 || skipped > 0 {
+            complain(&match skipped {
+                0 => "there are no tests".to_owned(),
+                _ => format!(
+                    "nothing to do: {} done\nhint: --force runs them again",
+                    are(skipped, "test")
+                ),
+            });
+        }
+        return Ok(exit_with(work.left_alone, Exit::Success));
     }
     if skipped > 0 && !args.launch.output.quiet {
         let tests = are(skipped, "test");
@@ -70,15 +74,16 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
     if door.order.spec.slurm.is_some() {
         let how = ClusterLaunch::new(&args.launch, args.dry_run);
         let (spec, grid) = (&open.spec, &open.grid);
-        return launch(door, how, |shown| {
+        let exit = launch(door, how, |shown| {
             Ok(SchedulerLog::beside(shown, spec, grid, each(&work.skipped))?)
-        });
+        })?;
+        return Ok(exit_with(work.left_alone, exit));
     }
     let shown = observer(&args.launch.output, door.order.spec.output, false);
     let prepared = door.order.prepare()?;
     let mut shown = SchedulerLog::beside(shown, &open.spec, &open.grid, each(&work.skipped))?;
     let summary = prepared.start(door.source, &mut *shown, &mut complain)?;
-    Ok(summary.exit)
+    Ok(exit_with(work.left_alone, summary.exit))
 }
 
 /// What would be run.
@@ -160,7 +165,9 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
     let task = args.launch.task.spec().over(open.grid.task());
     let order = Order::with(args.launch.pool().over(&file), task, args.launch.output.mode())?;
     let mut order = order.on_slurm(&args.launch)?;
-    order.spec.keeps_results = !is_forced(open, args);
+    let force = is_forced(open, args);
+    order.spec.keeps_results = !force;
+    order.spec.folder_in_doubt = FolderInDoubt::forced(force);
     let pool = &order.spec.pool;
     let on_slurm = order.spec.slurm.is_some();
     if pool.gpus.is_empty() && pool.slots.is_none() && !on_slurm {
@@ -199,7 +206,9 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
     let mut on_cluster = ResultsOnCluster::find()?;
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
-        running.note(&state, || open.grid.folder(place));
+        if running.note(&state, || open.grid.folder(place), force)? {
+            continue;
+        }
         let places = if force || !state.is_done() {
             on_cluster.note(|| open.grid.folder(place))?;
             &mut work.run
@@ -210,13 +219,39 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
     }
     refuse_at_work(&running)?;
     on_cluster.refuse()?;
+    work.left_alone = warn_of_left_alone(&running, "--force runs it again");
     Ok(work)
+}
+
+/// Says which tests do not run since they may be at work elsewhere. Returns how many there are.
+pub fn warn_of_left_alone(running: &RunningTests, way_out: &str) -> u64 {
+    let count = running.left_alone_count();
+    if let Some((test, folder)) = running.left_alone() {
+        let others = match count {
+            1 => String::new(),
+            _ => format!(" (and {} more)", count - 1),
+        };
+        complain(&format!(
+            "warning: `{folder}`{others} is left alone: {}\n\
+             hint: wait for it; if it is over, {way_out}",
+            test.describe()
+        ));
+    }
+    count
+}
+
+/// The exit status of a run that left so many tests alone.
+pub fn exit_with(left_alone: u64, exit: Exit) -> Exit {
+    match exit {
+        Exit::Success if left_alone > 0 => Exit::TasksFailed,
+        exit => exit,
+    }
 }
 
 /// Refuses to run tests while one of them still runs.
 pub fn refuse_at_work(running: &RunningTests) -> anyhow::Result<()> {
-    if let Some(TestAtWork { task, home, folder }) = running.at_work() {
-        let end = if Home::locate()?.id()? == home {
+    if let Some((RunningTest { task, home, .. }, folder)) = running.at_work() {
+        let end = if Home::locate()?.id()? == *home {
             format!("end its run with `packhorse stop {}`", task.run)
         } else {
             "end its run, which has another PACKHORSE_HOME".to_owned()
@@ -295,10 +330,14 @@ fn list(open: &OpenGrid, json: bool) -> anyhow::Result<Exit> {
 fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     order(args, open)?;
     let force = is_forced(open, args);
+    let mut running = RunningTests::default();
     let mut out = BufWriter::new(std::io::stdout().lock());
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
-        if force || !state.is_done() {
+        if running.note(&state, || open.grid.folder(place), force)? {
+            let folder = wording::name(open.grid.folder(place));
+            writeln!(out, "# in use: {folder}")?;
+        } else if force || !state.is_done() {
             let command = open.grid.test(place).command;
             writeln!(out, "{}", wording::command(&command))?;
         } else {

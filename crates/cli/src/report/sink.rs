@@ -214,7 +214,8 @@ impl Courier {
                     }
                     theirs.fetch_sub(bytes.len(), Ordering::Relaxed);
                 }
-            })?;
+            })
+            .map_err(packhorse_proc::explain_start)?;
         Ok(Self { sender, thread, unread })
     }
 

@@ -6,6 +6,7 @@ mod support;
 
 mod again;
 mod arguments;
+mod containers;
 mod cores;
 mod csv;
 mod dropin;

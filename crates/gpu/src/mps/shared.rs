@@ -5,11 +5,12 @@
 //! holds a shared lock on a file in its folder; the last one can get the lock
 //! exclusively, and ends the daemon. The kernel releases the lock of a run that dies.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fs_err::File;
+use packhorse_proc::lock_error;
 use packhorse_trust::{create_private, ensure_private_folder, write_private};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -61,7 +62,7 @@ impl DaemonFolder {
     /// The right to end the daemon: until it is dropped, no run can start to use it.
     /// `None`: a run uses it.
     pub fn try_lock(&self) -> io::Result<Option<DaemonLock>> {
-        let lock = DaemonLock(create_private(&self.0.join(LOCK))?);
+        let lock = DaemonLock(self.open_lock()?);
         Ok(lock.try_exclusive()?.then_some(lock))
     }
 
@@ -69,9 +70,15 @@ impl DaemonFolder {
     /// one that is just being ended.
     fn lock_shared(&self) -> io::Result<DaemonLock> {
         ensure_private_folder(&self.0)?;
-        let lock = create_private(&self.0.join(LOCK))?;
-        flock(&lock, FlockOperation::LockShared)?;
+        let lock = self.open_lock()?;
+        flock(lock.file(), FlockOperation::LockShared)
+            .map_err(|errno| lock_error(lock.path(), errno))?;
         Ok(DaemonLock(lock))
+    }
+
+    fn open_lock(&self) -> io::Result<File> {
+        let path = self.0.join(LOCK);
+        Ok(File::from_parts(create_private(&path)?, path))
     }
 }
 
@@ -81,10 +88,10 @@ pub struct DaemonLock(File);
 
 impl DaemonLock {
     fn try_exclusive(&self) -> io::Result<bool> {
-        match flock(&self.0, FlockOperation::NonBlockingLockExclusive) {
+        match flock(self.0.file(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(errno) => Err(lock_error(self.0.path(), errno)),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{Cluster, lines};
 #[test]
 fn jobs_read_the_file_of_settings_that_was_named_and_not_one_that_they_find() {
     needs!(Slurm);
-    let cluster = Cluster::with_one_node().expect("it is there");
+    let cluster = Cluster::with_one_node();
     cluster.world.write("packhorse.toml", "garbage ]]");
     cluster.world.write("named.toml", "[task]\nenv = { GOOD = \"good\" }\n");
     let words = ["run", "--config", "named.toml", "--slurm", "--time", "10"];
