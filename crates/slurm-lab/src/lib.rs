@@ -37,10 +37,10 @@ mod cgroups;
 mod conf;
 mod keeper;
 mod lab;
+mod lost_jobs;
 mod node;
 mod requirements;
 mod settings;
-mod watch;
 
 pub use lab::SlurmLab;
 pub use requirements::ROOT_24_11;

@@ -14,10 +14,12 @@
 //! }
 //! ```
 
+mod changes;
 mod found;
 mod part;
 mod skip;
 
+pub use changes::wait_for_change;
 pub use found::{originals, target, test_python};
 pub use part::Part;
 pub use skip::must_run;

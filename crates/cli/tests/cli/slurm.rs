@@ -2,6 +2,7 @@
 
 mod cut_off;
 mod experiments;
+mod not_submitted;
 mod preempted;
 mod refused;
 mod submitting;
@@ -37,8 +38,10 @@ impl Cluster {
     }
 
     fn with(settings: LabSettings) -> Option<Self> {
-        let lab = SlurmLab::start(settings)?;
-        Some(Self { world: World::new(), lab })
+        let mut lab = SlurmLab::start(settings)?;
+        let world = World::new();
+        lab.watch(world.work());
+        Some(Self { world, lab })
     }
 
     /// The binary on the machine where people log in.
