@@ -43,7 +43,7 @@ pub fn wait_for_change<T>(
         let left = left.into_iter().chain(is_settling.then_some(SETTLING)).min();
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         is_settling = match poll(&mut [PollFd::new(&changes, PollFlags::IN)], left.as_ref()) {
-            Ok(changed) => changed > 0,
+            Ok(ready) => ready > 0,
             Err(Errno::INTR) => is_settling,
             Err(error) => panic!("cannot wait for changes: {error}"),
         };

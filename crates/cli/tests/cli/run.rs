@@ -201,7 +201,7 @@ fn a_task_past_its_time_limit_may_clean_up() {
     let world = World::new();
     world.fifo("never");
     let ready = world.fifo("ready");
-    let mut running = world.start(["run", "--slots", "1", "--timeout", "2s", "--grace", "1h"]);
+    let mut running = world.start(["run", "--slots", "1", "--timeout", "5s", "--grace", "1h"]);
     running.send("trap 'echo cleaned > out; exit 0' TERM; echo > ready; cat never & wait\n");
     running.end_input();
     running.wait_for("1.1 started");
