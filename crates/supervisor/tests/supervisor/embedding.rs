@@ -24,6 +24,7 @@ fn start_in_thread(mut command: Command) -> Child {
 }
 
 /// A child that has become the first thread's by now.
+#[expect(clippy::disallowed_methods, reason = "the child asks the kernel for a signal")]
 fn sleeper() -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", "trap 'echo given; exec sleep 1000' USR1; echo ready; read x"]);
