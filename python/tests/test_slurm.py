@@ -13,11 +13,24 @@ from packhorse._future import Call, Future
 from packhorse._slurm_pool import SlurmPool
 
 HEAD = """
-    import concurrent.futures, os, subprocess, sys
+    import concurrent.futures, fcntl, os, signal, socket, subprocess, sys
     import packhorse
+
+    HEARD = socket.socketpair()
+    HEARD[1].setblocking(False)
 
     def runs():
         return sorted(int(n) for n in os.listdir("packhorse-slurm") if n.isdigit())
+
+    def listen(folder):
+        """Has whatever is made in a folder from now on end `wait_for_change`."""
+        signal.set_wakeup_fd(HEARD[1].fileno())
+        signal.signal(signal.SIGIO, lambda *_: None)
+        made = fcntl.DN_CREATE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT
+        fcntl.fcntl(os.open(folder, os.O_RDONLY), fcntl.F_NOTIFY, made)
+
+    def wait_for_change():
+        HEARD[0].recv(1)
 
     def queue():
         return subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout
@@ -192,8 +205,9 @@ print(open("told").read() != "", running.cancel())
 # The node is full: these wait in Slurm's queue.
 waiting = [pool.submit(touch, f"two{n}") for n in range(3)]
 packhorse.wait(waiting, timeout=0)
+listen("packhorse-slurm")
 while len(runs()) < 2:
-    os.sched_yield()
+    wait_for_change()
 open("never", "w").close()
 print([future.cancel() for future in waiting], running.exception())
 pool.shutdown(cancel_futures=True)

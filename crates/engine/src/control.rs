@@ -3,6 +3,7 @@
 use packhorse_core::{self as core, Now};
 use packhorse_model::TaskId;
 
+use crate::Action;
 use crate::engine::Engine;
 
 impl Engine {
@@ -16,6 +17,28 @@ impl Engine {
         let holders = |device| self.others_on(device);
         let now = Now(self.now.monotonic);
         core::explain(&self.state, task, now, &name, &holders)
+    }
+
+    /// Answers why a task is where it is. What it waits for may depend on what other runs
+    /// hold, which is not known while one of them decides.
+    pub(crate) fn asked_why(&mut self, task: TaskId, reply_to: u64) {
+        if self.awaits_turn && self.explain(task).is_some() {
+            self.questions.push((task, reply_to));
+        } else {
+            let text = self.why(task);
+            self.act(Action::Reply { to: reply_to, text });
+        }
+    }
+
+    /// Answers what could not be answered while another run decided.
+    pub(crate) fn answer_questions(&mut self) {
+        if self.awaits_turn {
+            return;
+        }
+        for (task, to) in std::mem::take(&mut self.questions) {
+            let text = self.why(task);
+            self.act(Action::Reply { to, text });
+        }
     }
 
     /// Why a task is where it is, in words.

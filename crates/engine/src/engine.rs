@@ -113,6 +113,9 @@ pub struct Engine {
     steps: VecDeque<Step>,
     /// How many callers want nothing to be started at the moment.
     holds: u32,
+    /// Another run decides. What is asked meanwhile is answered when what others hold is known.
+    pub(crate) awaits_turn: bool,
+    pub(crate) questions: Vec<(TaskId, u64)>,
     effects: Vec<Effect>,
     pub(crate) actions: Vec<Action>,
     pub(crate) now: ClockReading,
@@ -151,6 +154,8 @@ impl Engine {
             trouble: None,
             steps: VecDeque::new(),
             holds: 0,
+            awaits_turn: false,
+            questions: Vec::new(),
             effects: Vec::new(),
             actions: Vec::new(),
             now: ClockReading::default(),
@@ -166,6 +171,7 @@ impl Engine {
         self.take_note(input);
         self.end_in_time();
         self.settle();
+        self.answer_questions();
         std::mem::swap(&mut self.actions, actions);
     }
 
@@ -195,14 +201,17 @@ impl Engine {
             Input::LeaveOut { device, reason } => self.leave_out(device, &reason),
             Input::OtherRuns(others) => self.other_runs_changed(others),
             Input::OtherRunsTrouble(message) => self.other_runs_trouble(message),
-            Input::AwaitTurn => self.hold(),
-            Input::OurTurn => self.unhold(),
+            Input::AwaitTurn => {
+                self.awaits_turn = true;
+                self.hold();
+            }
+            Input::OurTurn => {
+                self.awaits_turn = false;
+                self.unhold();
+            }
             Input::Mps(input) => self.mps_event(input),
             Input::Stop { run, signal } => self.stop_run(run, signal),
-            Input::AskWhy { task, reply_to } => {
-                let text = self.why(task);
-                self.act(Action::Reply { to: reply_to, text });
-            }
+            Input::AskWhy { task, reply_to } => self.asked_why(task, reply_to),
             Input::TimeBudget(budget) => self.time_budget(*budget),
             Input::Warning { task, message } => self.warn(task, message),
             Input::Stalled(message) => {

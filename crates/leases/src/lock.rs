@@ -360,11 +360,12 @@ mod tests {
     #[test]
     fn a_lock_is_waited_for_while_somebody_decides() {
         let (_dir, mut one, mut other) = two();
+        let both = std::sync::Barrier::new(2);
         let decide = |lock: &mut FolderLock| {
             for _ in 0..200 {
+                // One of them finds it taken, or comes just after it was released.
+                both.wait();
                 assert_eq!(lock.take(LONG), LockResult::Acquired);
-                // Lets the other one find it taken.
-                thread::yield_now();
                 lock.release();
             }
         };

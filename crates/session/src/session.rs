@@ -464,7 +464,9 @@ impl<'o> Session<'o> {
             match request {
                 ControlRequest::Why(number) => {
                     let task = TaskId::new(run, number);
-                    // The answer tells who holds what now.
+                    // The answer counts what was sent before the question, and tells who
+                    // holds what now.
+                    self.read_what_arrived();
                     self.refresh_other_runs_now();
                     self.dispatch(Input::AskWhy { task, reply_to });
                 }

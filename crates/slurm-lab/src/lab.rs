@@ -6,19 +6,26 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fs_err::OpenOptions;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
-use packhorse_test_parts::must_be_there;
+use packhorse_test_parts::{must_be_there, wait_for_change};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::cgroups::{cgroup_conf, prefix};
 use crate::conf::{self, CONTROLLER_PORT};
 use crate::keeper::Keeper;
+use crate::lost_jobs::LostJobs;
 use crate::node::Machine;
 use crate::settings::LabSettings;
-use crate::watch::{PATIENCE, wait_for};
+
+/// How long anything may usually take, on a machine that runs other tests, too.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The folders of a lab in which something changes with everything that Slurm does: above all
+/// its logs, as it has no other way to tell of changes.
+const CHANGING: [&str; 5] = ["log", "etc", "out", "shared", "mps"];
 
 /// How much of a log is shown if a test fails.
 const SHOWN_LINES: usize = 60;
@@ -32,6 +39,9 @@ pub struct SlurmLab {
     controller: Option<Machine>,
     nodes: BTreeMap<String, Machine>,
     folder: PathBuf,
+    /// Where else jobs write what tests wait for.
+    watched: Vec<PathBuf>,
+    lost: LostJobs,
     // The last field: dropping it removes all there is.
     keeper: Keeper,
 }
@@ -46,7 +56,15 @@ impl SlurmLab {
         let folder = make_folder(&settings);
         let keeper = Keeper::start(&folder, root.as_deref());
         let keeper = keeper.unwrap_or_else(|problem| panic!("{problem}"));
-        let mut lab = Self { settings, controller: None, nodes: BTreeMap::new(), folder, keeper };
+        let mut lab = Self {
+            settings,
+            controller: None,
+            nodes: BTreeMap::new(),
+            folder,
+            watched: Vec::new(),
+            lost: LostJobs::default(),
+            keeper,
+        };
         lab.start_controller();
         let names: Vec<_> = lab.settings.node_names().collect();
         for name in &names {
@@ -117,8 +135,14 @@ impl SlurmLab {
         words(&output.stdout)
     }
 
+    /// Has what is waited for be looked for after changes in this folder, too.
+    pub fn watch(&mut self, folder: PathBuf) {
+        self.watched.push(folder);
+    }
+
     /// Waits until there is something to see, for as long as anything may take; it is looked
-    /// for whenever Slurm has written to one of its logs.
+    /// for whenever Slurm has written to one of its logs, or a job where jobs write. Jobs that
+    /// Slurm loses meanwhile are asked for again.
     pub fn wait<T>(&self, look: impl FnMut(&Self) -> Option<T>) -> Option<T> {
         self.wait_at_most(PATIENCE, look)
     }
@@ -129,17 +153,24 @@ impl SlurmLab {
         patience: Duration,
         mut look: impl FnMut(&Self) -> Option<T>,
     ) -> Option<T> {
-        wait_for(&self.folder.join("log"), patience, || look(self))
+        let changing = CHANGING.map(|name| self.folder.join(name));
+        let folders = changing.iter().chain(&self.watched).map(PathBuf::as_path);
+        wait_for_change(&folders.collect::<Vec<_>>(), Some(Instant::now() + patience), || {
+            self.lost.ask_again(self);
+            look(self)
+        })
     }
 
-    /// The state of a node as Slurm shows it, such as `idle`, `mixed` or `down`. (It shows one
-    /// that was busy when it died as `mixed` until something else happens to a node.)
+    /// The state of a node as Slurm shows it, such as `IDLE`, `MIXED`, `DOWN` or `IDLE+DRAIN`.
+    /// (It shows one that was busy when it died as `MIXED` until something else happens to a
+    /// node.)
     pub fn node_state(&self, node: &str) -> String {
-        let mut sinfo = self.command("sinfo");
-        sinfo.args(["--noheader", "--Node", "--format=%T", "--nodes", node]);
-        // A line for each partition that it is in.
-        let states = self.output(&mut sinfo);
-        states.lines().next().unwrap_or_default().trim().to_owned()
+        // What `sinfo` shows may be as old as a second.
+        let mut scontrol = self.command("scontrol");
+        let shown = self.output(scontrol.args(["--oneliner", "show", "node", node]));
+        let mut words = shown.split_whitespace();
+        let state = words.find_map(|word| word.strip_prefix("State="));
+        state.unwrap_or_default().to_owned()
     }
 
     /// Ends a node as a power failure would: no process on it is left, and none of them had
@@ -192,7 +223,8 @@ impl SlurmLab {
         self.controller =
             Some(Machine::start(&self.keeper, &self.folder, "lab", "slurmctld", &[], &daemon));
         // Who asks before it listens tries again only after a second.
-        let listens = wait_for(&self.folder.join("log"), PATIENCE, || {
+        let log = self.folder.join("log");
+        let listens = wait_for_change(&[&log], Some(Instant::now() + PATIENCE), || {
             let running = self.controller.as_mut().is_some_and(Machine::is_running);
             assert!(running, "slurmctld has ended");
             self.keeper.listens(CONTROLLER_PORT).then_some(())
@@ -211,13 +243,13 @@ impl SlurmLab {
     fn wait_until_idle(&mut self, node: &str) {
         let log = self.folder.join("log");
         let mut state = String::new();
-        let idle = wait_for(&log, PATIENCE, || {
+        let idle = wait_for_change(&[&log], Some(Instant::now() + PATIENCE), || {
             let running = self.nodes.get_mut(node).is_some_and(Machine::is_running);
             assert!(running, "slurmd has ended on {node}");
             state = self.node_state(node);
-            (state == "idle").then_some(())
+            (state == "IDLE").then_some(())
         });
-        assert!(idle.is_some(), "{node} was to be idle, and is {state}");
+        assert!(idle.is_some(), "{node} was to be IDLE, and is {state}");
     }
 }
 

@@ -36,9 +36,9 @@ mod cgroups;
 mod conf;
 mod keeper;
 mod lab;
+mod lost_jobs;
 mod node;
 mod settings;
-mod watch;
 
 pub use lab::SlurmLab;
 pub use settings::{Cgroups, CpuBinding, LabSettings, SlurmVersion};

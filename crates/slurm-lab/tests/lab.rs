@@ -1,6 +1,6 @@
 //! The fixture itself: what tests of Packhorse rely on.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -85,8 +85,6 @@ fn a_killed_node_is_down_and_its_job_runs_again_on_another() {
     let on = |node: &str| fs_err::read_to_string(&out).is_ok_and(|text| text.contains(node));
     assert!(lab.wait(|_| on("n1\n").then_some(())).is_some());
 
-    // Slurm may remember what it answered in the second in which the node dies.
-    lab.node_state("n1");
     lab.kill_node("n1");
     lab.wait_for_job(&id, "COMPLETED");
     assert_eq!(fs_err::read_to_string(&out).unwrap(), "n1\nn2\n");
@@ -94,6 +92,29 @@ fn a_killed_node_is_down_and_its_job_runs_again_on_another() {
     lab.restart_node("n1");
     let id = lab.sbatch(["--nodelist=n1", "--wrap=true"]);
     lab.wait_for_job(&id, "COMPLETED");
+}
+
+#[test]
+fn a_job_that_slurm_lost_by_its_own_word_is_asked_for_again_and_no_other() {
+    needs!(Slurm);
+    let lab = SlurmLab::start(LabSettings::default());
+    let jobs = [(); 2].map(|()| lab.sbatch(["--requeue", "--wrap=sleep infinity"]));
+    for job in &jobs {
+        lab.wait_for_job(job, "RUNNING");
+        lab.output(lab.command("scontrol").args(["requeuehold", job]));
+    }
+    let [lost, held] = &jobs;
+    lab.wait_for_job(held, "PENDING");
+    // What slurmd 22.05 says when it has lost one.
+    let log = lab.folder().join("log/slurmd.n1.log");
+    let mut log = fs_err::OpenOptions::new().append(true).open(log).unwrap();
+    let told = "REQUEST_LAUNCH_PROLOG notification failed, giving up after 20 sec";
+    writeln!(log, "error: Waiting for JobId={lost} {told}").unwrap();
+    let mut scontrol = lab.command("scontrol");
+    // Nor does it wait for old credentials to expire.
+    lab.output(scontrol.args(["update", &format!("jobid={lost}"), "starttime=now"]));
+    lab.wait_for_job(lost, "RUNNING");
+    assert_eq!(lab.job_states(held), ["PENDING"]);
 }
 
 #[test]

@@ -14,10 +14,12 @@
 //! }
 //! ```
 
+mod changes;
 mod found;
 mod part;
 mod skip;
 
+pub use changes::wait_for_change;
 pub use found::{VENV_STAMP, find, originals, slurm_24_11, target, test_python};
 pub use part::Part;
 pub use skip::{SKIP, SKIPPED, must_be_there, must_run, parse_parts};

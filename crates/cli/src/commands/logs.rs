@@ -45,8 +45,15 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         writeln!(std::io::stdout(), "{}", logs.log(attempt).path().display())?;
         return Ok(Exit::Success);
     }
-    let mut printer =
-        Printer { logs, attempt, wanted, reader: None, buffer: vec![0; 64 * 1024], printed: false };
+    let mut printer = Printer {
+        logs,
+        attempt,
+        wanted,
+        reader: None,
+        buffer: vec![0; 64 * 1024],
+        printed: false,
+        told_waiting: false,
+    };
     if args.follow {
         let go_on = args.attempt.is_none();
         if on_cluster {
@@ -122,9 +129,18 @@ struct Printer<'a> {
     reader: Option<LogReader>,
     buffer: Vec<u8>,
     printed: bool,
+    told_waiting: bool,
 }
 
 impl Printer<'_> {
+    /// Says, once, why nothing is shown yet.
+    fn tell_waiting(&mut self) {
+        if !std::mem::replace(&mut self.told_waiting, true) {
+            let id = self.logs.id;
+            complain(&format!("task {id} has not been started; its output is shown when it is"));
+        }
+    }
+
     /// Whether there was anything new.
     fn print(&mut self) -> anyhow::Result<bool> {
         let reader = match &mut self.reader {
@@ -184,6 +200,9 @@ fn follow(
         let mut folders = log.path().ancestors().skip(1);
         folders.find(|&folder| inotify::add_watch(&watch, folder, written).is_ok());
         printer.print()?;
+        if !over && attempts.is_empty() {
+            printer.tell_waiting();
+        }
         let later = attempts.iter().any(|other| other.attempt > printer.attempt);
         if go_on && later {
             printer.attempt += 1;
@@ -222,6 +241,9 @@ fn follow_on_cluster(
             continue;
         }
         let is_over = task.outcome.is_some() || !on_cluster;
+        if !is_over && attempts.is_empty() {
+            printer.tell_waiting();
+        }
         let mut shown = attempts.iter();
         let shown = shown.find(|other| other.attempt == printer.attempt);
         let has_ended = shown.is_some_and(|shown| shown.outcome.is_some());

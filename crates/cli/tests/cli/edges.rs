@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::support::{Done, Running, World, finish, finish_with, receive, release};
+use crate::support::{Done, Running, World, finish, finish_with, receive, release, wait_until};
 
 /// `packhorse` by way of a shell, which changes what it is given first.
 /// `"$@"` in the script is the command.
@@ -187,7 +187,7 @@ fn what_cannot_be_written_for_long_is_told_all_the_same() {
     command.env("PACKHORSE_STORE_PATIENCE", "50ms");
     let mut running = Running::start(command);
     running.wait_for("2.1 started");
-    while world.packhorse(["show", "2.1"]).code != 0 {}
+    wait_until(&world.home(), || world.packhorse(["show", "2.1"]).code == 0);
     let somebody = rusqlite::Connection::open(world.database()).unwrap();
     somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
     gate.pass(1);

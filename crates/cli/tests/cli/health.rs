@@ -197,18 +197,6 @@ fn a_patience_that_is_no_length_of_time_is_refused() {
     }
 }
 
-/// Waits until the run has seen that its tasks hold so much of GPU 0, which must be
-/// more than they were promised.
-fn await_held(machine: &Machine, bytes: u64) {
-    loop {
-        let gpus = machine.packhorse(&["gpus", "--json"]).stdout;
-        let gpus: serde_json::Value = serde_json::from_str(&gpus).unwrap();
-        if gpus[0]["held_by"][0]["memory"].as_u64() >= Some(bytes) {
-            return;
-        }
-    }
-}
-
 #[test]
 fn memory_that_stays_is_told_with_whoever_is_still_on_the_gpu() {
     let machine = Machine::new(1);
@@ -223,7 +211,7 @@ fn memory_that_stays_is_told_with_whoever_is_still_on_the_gpu() {
     machine.world.write("tasks", text);
     let mut running = machine.start(&["run", "tasks"]);
     running.wait_for("1.2 started");
-    await_held(&machine, 11 << 30);
+    machine.await_told(11 << 30);
     machine.world.write("first", "");
     let line = running.wait_for("1.1 warning: ");
     stranger.kill().unwrap();
@@ -247,7 +235,7 @@ fn memory_that_stays_and_nobody_holds_is_told_as_such() {
     machine.world.write("tasks", text);
     let mut running = machine.start(&["run", "--vram", "8G", "tasks"]);
     running.wait_for("1.2 started");
-    await_held(&machine, 17 << 30);
+    machine.await_told(17 << 30);
     machine.world.write("gate", "");
     let line = running.wait_for("1.1 warning: ");
     assert!(line.contains("9.0 GiB"), "{line}");

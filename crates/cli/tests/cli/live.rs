@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use packhorse_test_parts::needs;
 
-use crate::support::{World, finish};
+use crate::support::{World, finish, wait_until_some};
 use crate::terminal::{Terminal, screen};
 
 /// `packhorse run` with a file of these commands, on a capable terminal.
@@ -225,14 +225,22 @@ impl Tmux<'_> {
         done.stdout
     }
 
+    /// Starts what a person looks at in it.
+    fn start(&self, script: &str) {
+        let size = ["-x", "160", "-y", "24"];
+        self.says(&[&["new-session", "-d"], &size[..], &[script]].concat());
+        // All that is written to it from now on.
+        fs_err::create_dir(self.0.work().join("pane")).unwrap();
+        let copy = format!("cat > {}", self.0.work().join("pane/written").display());
+        self.says(&["pipe-pane", &copy]);
+    }
+
     /// All that can be seen, and what has scrolled away, once it has this in it.
     fn shows(&self, wanted: &str) -> String {
-        loop {
+        wait_until_some(&[&self.0.work().join("pane")], || {
             let shown = self.says(&["capture-pane", "-p", "-S", "-"]);
-            if shown.contains(wanted) {
-                return shown;
-            }
-        }
+            shown.contains(wanted).then_some(shown)
+        })
     }
 }
 
@@ -257,8 +265,7 @@ fn what_a_terminal_breaks_anew_is_drawn_over() {
     // become more out of everybody's reach.
     let script = format!("seq 30; echo above; exec {packhorse} run --gpus 0,1,2,3 commands");
     let tmux = Tmux(&world);
-    let size = ["-x", "160", "-y", "24"];
-    tmux.says(&[&["new-session", "-d"], &size[..], &[&script]].concat());
+    tmux.start(&script);
     let shown = tmux.shows("0/5 done, 4 running, 1 waiting");
     let is_long = |line: &str| line.chars().count() > 150;
     assert!(shown.lines().any(is_long), "{shown}");

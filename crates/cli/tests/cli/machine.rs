@@ -1,10 +1,12 @@
 //! A machine with GPUs that are pretended, behind the real NVML calls.
 
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, fake_cuda_path, library_path};
+use packhorse_test_parts::wait_for_change;
 
-use crate::support::{Done, Running, World, finish};
+use crate::support::{Done, Running, World, finish, wait_until};
 
 /// A machine with a pretended driver.
 pub struct Machine {
@@ -43,9 +45,7 @@ impl Machine {
             let processes = self.state.read_processes(&uuid).unwrap();
             processes.iter().map(|process| process.memory).sum::<u64>()
         };
-        while held() < bytes {
-            std::thread::yield_now();
-        }
+        wait_until(&self.state.path().join("processes"), || held() >= bytes);
     }
 
     /// Waits until GPU `index` has been looked at so often from now on.
@@ -53,9 +53,29 @@ impl Machine {
         let uuid = FakeDevice::new(index).uuid;
         let looks = || self.state.looks(&uuid).unwrap();
         let then = looks();
-        while looks() < then + number {
-            std::thread::yield_now();
+        wait_until(&self.state.look_folder(), || looks() >= then + number);
+    }
+
+    /// Waits until GPU 0 was not looked at for so long.
+    pub fn await_no_look(&self, time: Duration) {
+        let uuid = FakeDevice::new(0).uuid;
+        let looks = || self.state.looks(&uuid).unwrap();
+        let mut before = looks();
+        while let Some(more) =
+            wait_for_change(&[&self.state.look_folder()], Some(Instant::now() + time), || {
+                Some(looks()).filter(|looks| *looks != before)
+            })
+        {
+            before = more;
         }
+    }
+
+    /// Waits until runs have told that their tasks hold so much of GPU 0.
+    pub fn await_told(&self, bytes: u64) {
+        wait_until(&self.world.leases(), || {
+            let gpus = self.packhorse(&["gpus", "--json"]).json();
+            gpus[0]["held_by"][0]["memory"].as_u64() >= Some(bytes)
+        });
     }
 
     /// Somebody else's program takes so much memory, and holds it until the file is there.

@@ -194,15 +194,7 @@ fn a_task_that_comes_after_a_pause_finds_strangers_that_came_meanwhile() {
     running.send(taking("--peak 1G\n"));
     running.wait_for("1.1 succeeded");
     // As long as the last look at the GPU counts.
-    let uuid = packhorse_fake_nvml::FakeDevice::new(0).uuid;
-    let (mut looks, mut pause) = (0, std::time::Instant::now());
-    while pause.elapsed() < std::time::Duration::from_millis(2600) {
-        machine.packhorse(&["ls"]);
-        let by_now = machine.state.looks(&uuid).unwrap();
-        if by_now != looks {
-            (looks, pause) = (by_now, std::time::Instant::now());
-        }
-    }
+    machine.await_no_look(std::time::Duration::from_millis(2600));
     let stranger = machine.state.stranger(0, 20 * GIB);
     running.send(taking("--peak 9G\n"));
     running.end_input();

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::machine::{Machine, holding, taking};
-use crate::support::{Done, Running, finish, is_alive};
+use crate::support::{Done, Running, finish, is_alive, wait_until_some};
 
 /// What CUDA says to a client that was taken out.
 const TAKEN_OUT: &str = "the MPS client has been terminated by the server";
@@ -62,17 +62,16 @@ impl Shared {
 
     /// Waits until so many clients are there in all, and says how it is then.
     fn await_clients(&self, count: usize) -> Value {
-        loop {
+        // A client takes its memory when its server knows it.
+        wait_until_some(&[&self.machine.state.path().join("processes")], || {
             // A server may go between two questions about it.
             let done = self.packhorse(&["mps", "status", "--json"]);
             let status: Value = serde_json::from_str(&done.stdout).unwrap_or_default();
             let daemons = status.as_array().into_iter().flatten();
             let servers = daemons.flat_map(|daemon| daemon["servers"].as_array().unwrap());
             let clients = servers.map(|server| server["clients"].as_array().unwrap().len());
-            if clients.sum::<usize>() == count {
-                return status;
-            }
-        }
+            (clients.sum::<usize>() == count).then_some(status)
+        })
     }
 
     /// A daemon of somebody else's, for all GPUs. It ends with its folder.
@@ -537,12 +536,10 @@ fn a_run_that_ends_leaves_the_daemon_to_another_run() {
     let holding = holding("1G", "gate");
     first.send(format!("{SEEN}; {holding}\n"));
     first.wait_for("1.2 started");
-    let pipes = loop {
+    let pipes = wait_until_some(&[&shared.machine.world.work()], || {
         let seen = shared.read("seen");
-        if seen.ends_with('\n') {
-            break seen.split('|').nth(1).unwrap().to_owned();
-        }
-    };
+        seen.ends_with('\n').then(|| seen.split('|').nth(1).unwrap().to_owned())
+    });
     let mut ask = shared.control(&pipes);
     let answer = finish_with_line(&mut ask, "get_server_list\n");
     shared.write("gate", "");

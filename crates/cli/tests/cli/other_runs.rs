@@ -8,7 +8,7 @@ mod turns;
 use rustix::process::Signal;
 
 use crate::machine::{Machine, holding, taking};
-use crate::support::{Running, World, finish, is_alive, receive};
+use crate::support::{Running, World, finish, is_alive, receive, wait_until};
 
 #[test]
 fn two_runs_never_promise_the_same_memory() {
@@ -69,7 +69,8 @@ fn what_a_killed_run_left_running_holds_its_gpu_until_it_ends() {
         third.wait_for("run 3 started");
         for task in ["2.1", "3.1"] {
             let left = format!("holds GPU 0 ({})", left_by(1));
-            while !world.why(task).contains(&left) {}
+            let why = world.why(task);
+            assert!(why.contains(&left), "{why}");
         }
         let shown = finish(command(&["gpus"])).stdout;
         assert!(shown.contains(&format!("GPU 0: {}", left_by(1))), "{shown}");
@@ -108,7 +109,8 @@ fn memory_that_a_killed_run_was_promised_counts_while_its_tasks_live() {
     let mut second = machine.start(&["run", "--vram", "15G", "--", "true"]);
     second.wait_for("run 2 started");
     let left = format!("other runs hold 15.0 GiB of GPU 0 ({})", left_by(1));
-    while !world.why("2.1").contains(&left) {}
+    let why = world.why("2.1");
+    assert!(why.contains(&left), "{why}");
     world.write("gate", "");
     assert_eq!(second.finish().code, 0);
 }
@@ -116,9 +118,7 @@ fn memory_that_a_killed_run_was_promised_counts_while_its_tasks_live() {
 /// Waits until a run has its leaders on record.
 fn await_record(world: &World, run: u32) {
     let record = world.home().join(format!("runs/{run}/leaders"));
-    while !record.exists() {
-        std::thread::yield_now();
-    }
+    wait_until(&world.home(), || record.exists());
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn what_others_could_not_be_told_is_told_again() {
     running.send("read x < gate\n");
     running.wait_for("warning");
     fs_err::remove_dir(&obstacle).unwrap();
-    while !machine.packhorse(&["gpus"]).stdout.contains("TAKEN") {}
+    wait_until(&machine.world.leases(), || machine.packhorse(&["gpus"]).stdout.contains("TAKEN"));
     running.end_input();
     gate.pass(1);
     assert_eq!(running.finish().code, 0);
@@ -281,9 +281,10 @@ fn a_lease_that_is_removed_comes_back_while_its_run_lives() {
         files.find(|file| file.extension().is_none())
     };
     // It sleeps, and waits for nobody: nothing else would wake it.
-    while file().is_none_or(|file| {
-        !fs_err::read_to_string(file).unwrap_or_default().contains("\"leaders\":[[")
-    }) {}
+    wait_until(&world.leases(), || {
+        let text = file().and_then(|file| fs_err::read_to_string(file).ok());
+        text.is_some_and(|text| text.contains("\"leaders\":[["))
+    });
     for folder in [false, true] {
         let gone = file().unwrap();
         if folder {
@@ -294,9 +295,7 @@ fn a_lease_that_is_removed_comes_back_while_its_run_lives() {
         } else {
             fs_err::remove_file(&gone).unwrap();
         }
-        while file().is_none() {
-            std::thread::yield_now();
-        }
+        wait_until(&world.leases(), || file().is_some());
     }
     let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
     second.wait_for("run 2 started");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{World, receive, release};
+use crate::support::{World, receive, release, wait_until};
 
 #[test]
 fn off_a_terminal_every_event_is_one_plain_line() {
@@ -336,5 +336,5 @@ fn an_interrupt_ends_a_program_that_only_waits_for_its_reader() {
 
 /// Waits until the run is over, though whoever reads of it may not know.
 fn wait_until_over(world: &World) {
-    while !world.packhorse(["ls"]).stdout.contains(" finished ") {}
+    wait_until(&world.home(), || world.packhorse(["ls"]).stdout.contains(" finished "));
 }

@@ -222,13 +222,15 @@ fn every_process_of_the_group_is_asked_to_end() {
 fn a_stopped_task_is_woken_to_be_terminated() {
     let world = World::new();
     let said = world.fifo("said");
+    world.fifo("never");
     let running = start(
         &world,
         &["--grace", "1h"],
-        "trap 'echo woken >> out; exit 0' TERM; echo $$ > said; kill -STOP $$",
+        "trap 'echo woken >> out; exit 0' TERM; echo $$ > said; cat never & wait",
     );
-    let stat = format!("/proc/{}/stat", receive(&said).trim());
-    while !fs_err::read_to_string(&stat).unwrap().contains(") T ") {}
+    // It has stopped, or does so before it does anything else.
+    let task = rustix::process::Pid::from_raw(receive(&said).trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(task, Signal::STOP).unwrap();
     running.signal(Signal::TERM);
     let done = running.finish();
     assert_eq!(done.code, 143, "{done:?}");

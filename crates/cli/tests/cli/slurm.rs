@@ -2,6 +2,7 @@
 
 mod cut_off;
 mod experiments;
+mod not_submitted;
 mod preempted;
 mod refused;
 mod settings;
@@ -37,7 +38,10 @@ impl Cluster {
     }
 
     fn with(settings: LabSettings) -> Self {
-        Self { world: World::new(), lab: SlurmLab::start(settings) }
+        let mut lab = SlurmLab::start(settings);
+        let world = World::new();
+        lab.watch(world.work());
+        Self { world, lab }
     }
 
     /// The binary on the machine where people log in.

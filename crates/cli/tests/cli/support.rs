@@ -2,10 +2,11 @@
 //! for each other without sleeping.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 
+use packhorse_test_parts::wait_for_change;
 use tempfile::TempDir;
 
 /// A state folder, and a folder to work in.
@@ -180,7 +181,9 @@ pub struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
     seen: String,
+    seen_errors: String,
 }
 
 impl Running {
@@ -195,8 +198,10 @@ impl Running {
         Self {
             stdin: child.stdin.take(),
             stdout: BufReader::new(child.stdout.take().unwrap()),
+            stderr: BufReader::new(child.stderr.take().unwrap()),
             child,
             seen: String::new(),
+            seen_errors: String::new(),
         }
     }
 
@@ -218,21 +223,16 @@ impl Running {
 
     /// Reads its standard output up to a line that holds this text.
     pub fn wait_for(&mut self, text: &str) -> String {
-        loop {
-            let mut line = Vec::new();
-            let length = self.stdout.read_until(b'\n', &mut line).unwrap();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            if length == 0 {
-                let mut errors = String::new();
-                let stderr = self.child.stderr.as_mut().unwrap();
-                let _ = std::io::Read::read_to_string(stderr, &mut errors);
-                panic!("it ended without saying `{text}`:\n{}{errors}", self.seen);
-            }
-            self.seen += &line;
-            if line.contains(text) {
-                return line;
-            }
-        }
+        read_to(&mut self.stdout, &mut self.seen, text).unwrap_or_else(|| {
+            let _ = std::io::Read::read_to_string(&mut self.stderr, &mut self.seen_errors);
+            panic!("it ended without saying `{text}`:\n{}{}", self.seen, self.seen_errors);
+        })
+    }
+
+    /// Reads its standard error up to a line that holds this text.
+    pub fn wait_for_error(&mut self, text: &str) -> String {
+        read_to(&mut self.stderr, &mut self.seen_errors, text)
+            .unwrap_or_else(|| panic!("it ended without saying `{text}`:\n{}", self.seen_errors))
     }
 
     /// Sends it a signal.
@@ -245,20 +245,33 @@ impl Running {
         use std::io::Read as _;
         use std::os::unix::process::ExitStatusExt as _;
         self.stdin = None;
-        let mut stderr = self.child.stderr.take().unwrap();
-        let errors = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let _ = stderr.read_to_end(&mut bytes);
-            String::from_utf8_lossy(&bytes).into_owned()
-        });
         let mut rest = Vec::new();
-        let _ = self.stdout.read_to_end(&mut rest);
+        let mut errors = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.stderr.read_to_end(&mut errors));
+            let _ = self.stdout.read_to_end(&mut rest);
+        });
         let status = self.child.wait().unwrap();
         let code = status.code().or(status.signal().map(|signal| 128 + signal));
         Done {
             code: code.unwrap(),
             stdout: self.seen.clone() + &String::from_utf8_lossy(&rest),
-            stderr: errors.join().unwrap(),
+            stderr: self.seen_errors.clone() + &String::from_utf8_lossy(&errors),
+        }
+    }
+}
+
+/// Reads up to a line that holds this text. `None`: it has ended without.
+fn read_to(from: &mut impl BufRead, seen: &mut String, text: &str) -> Option<String> {
+    loop {
+        let mut line = Vec::new();
+        if from.read_until(b'\n', &mut line).unwrap() == 0 {
+            return None;
+        }
+        let line = String::from_utf8_lossy(&line).into_owned();
+        *seen += &line;
+        if line.contains(text) {
+            return Some(line);
         }
     }
 }
@@ -317,18 +330,33 @@ impl World {
 }
 
 impl World {
-    /// Why a task waits, once its run has taken it in and looked at the GPUs.
+    /// Why a task waits, once its run can be asked and has looked at the GPUs.
     pub fn why(&self, task: &str) -> String {
-        loop {
+        // The run's socket and what the store knows, and the looks at pretended GPUs.
+        wait_until_some(&[&self.home(), &self.work().join("state/looks")], || {
             let why = self.packhorse(["why", task]).stdout;
             let is_over = why.starts_with(&format!("task {task} is over"));
             assert!(!is_over, "it should wait: {why}");
             let waits = why.starts_with(&format!("{task} waits"));
-            if waits && !why.contains("has not been looked at yet") {
-                return why;
-            }
-        }
+            (waits && !why.contains("has not been looked at yet")).then_some(why)
+        })
     }
+
+    /// Waits until `packhorse gpus` shows this, which it reads from the leases.
+    pub fn await_gpus(&self, text: &str) {
+        wait_until(&self.leases(), || self.packhorse(["gpus"]).stdout.contains(text));
+    }
+}
+
+/// Waits until this is so: it is looked at after each change below the folder.
+pub fn wait_until(folder: &Path, mut is_so: impl FnMut() -> bool) {
+    wait_until_some(&[folder], || is_so().then_some(()));
+}
+
+/// Waits until there is something to see: it is looked for after each change below one of the
+/// folders.
+pub fn wait_until_some<T>(folders: &[&Path], look: impl FnMut() -> Option<T>) -> T {
+    wait_for_change(folders, None, look).expect("it is waited for without a deadline")
 }
 
 /// Where tasks wait. When it is dropped nobody waits any longer.
@@ -345,17 +373,25 @@ impl Gate {
 /// Tasks that meet: none of them goes on before all of them are there.
 pub struct Meeting {
     came: BufReader<fs_err::File>,
-    gate: Gate,
+    work: PathBuf,
+}
+
+/// What a task does that says these words, with its output too, and waits for the others. Each
+/// waits at a gate of its own: who comes next may be faster than who may go.
+pub fn telling(words: &str) -> String {
+    format!(
+        "said=$(echo {words}); echo $said; gate=gate.$PACKHORSE_TASK; mkfifo $gate; \
+         echo $gate $said > came; read x < $gate"
+    )
 }
 
 impl World {
-    /// For tasks that say who they are with `echo … > came`, and then wait with
-    /// `read x < gate`.
+    /// For tasks that do what [`telling`] says.
     pub fn meeting(&self) -> Meeting {
         let came = self.fifo("came");
         // For writing too: so it has no end while nobody writes.
         let came = fs_err::OpenOptions::new().read(true).write(true).open(came);
-        Meeting { came: BufReader::new(came.unwrap()), gate: self.gate("gate") }
+        Meeting { came: BufReader::new(came.unwrap()), work: self.work() }
     }
 }
 
@@ -365,10 +401,13 @@ impl Meeting {
         let who = (0..tasks).map(|_| {
             let mut line = String::new();
             self.came.read_line(&mut line).unwrap();
-            line.trim().to_owned()
+            let (gate, said) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+            (gate.to_owned(), said.to_owned())
         });
-        let who = who.collect();
-        self.gate.pass(tasks);
+        let (gates, who): (Vec<_>, _) = who.unzip();
+        for gate in gates {
+            fs_err::write(self.work.join(gate), "\n").unwrap();
+        }
         who
     }
 }

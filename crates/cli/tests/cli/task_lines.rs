@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::machine::{Machine, holding, taking};
-use crate::support::{Done, World, receive, release};
+use crate::support::{Done, World, receive, release, wait_until};
 
 /// The lines of these tasks.
 fn lines(tasks: &[Value]) -> String {
@@ -293,7 +293,7 @@ fn a_log_of_its_own_can_be_followed_before_its_folder_is_there() {
     let words = "run --slots 1 --tasks tasks.jsonl";
     let mut running = world.start(words.split(' '));
     // Until it is in the store.
-    while world.packhorse(["show", "1.2"]).code != 0 {}
+    wait_until(&world.home(), || world.packhorse(["show", "1.2"]).code == 0);
     let mut follower = world.start(["logs", "-f", "1.2"]);
     first.pass(1);
     running.wait_for("1.2 started");

@@ -1,10 +1,10 @@
 //! Many prologs at once, and prologs that are killed.
 
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::fake_slurm::FakeNode;
@@ -79,21 +79,6 @@ fn a_prolog_or_epilog_that_is_killed_at_any_moment_breaks_nothing() {
     assert_eq!(fs_err::read_dir(folder).unwrap().count(), 20, "nothing else is left");
 }
 
-/// Waits until this process waits for this lock.
-fn wait_for_waiting(process: u32, lock: &fs_err::File) {
-    let inode = lock.metadata().unwrap().ino();
-    let (process, end) = (format!(" {process} "), format!(":{inode} 0 EOF"));
-    let is_it =
-        |line: &str| line.contains("-> FLOCK") && line.contains(&process) && line.ends_with(&end);
-    loop {
-        let locks = fs_err::read_to_string("/proc/locks").unwrap();
-        if locks.lines().any(is_it) {
-            return;
-        }
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn what_slurm_says_is_there_for_others_only_when_the_state_is_right_by_it() {
     let node = FakeNode::new("");
@@ -103,10 +88,15 @@ fn what_slurm_says_is_there_for_others_only_when_the_state_is_right_by_it() {
     node.forgets();
     let lock = fs_err::File::open(node.state().join("lock")).unwrap();
     lock.file().lock().unwrap();
+    let opened = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    let path = node.state().join("lock");
+    inotify::add_watch(&opened, path, inotify::WatchFlags::OPEN).unwrap();
     let mut command = node.command("prolog", 2, Some(64));
     let mut prolog = command.stderr(Stdio::null()).spawn().unwrap();
-    wait_for_waiting(prolog.id(), &lock);
-    assert!(node.asked().contains("squeue"), "{}", node.asked());
+    // It asks, and wants the lock to put the state right by the answer.
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
+    let mut events = inotify::Reader::new(&opened, &mut buffer);
+    while events.next().is_ok() && !node.asked().contains("squeue") {}
     let kept = node.state().join("queue");
     assert!(!kept.exists());
     drop(lock);

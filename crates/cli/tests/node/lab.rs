@@ -1,5 +1,6 @@
 //! A node in a real Slurm.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -51,7 +52,12 @@ impl Default for NodeSettings<'_> {
 /// A Slurm with a node `n1`, whose four GPUs have 320 `mps` each if nothing else is said.
 pub struct NodeLab {
     pub slurm: SlurmLab,
+    /// While it is open, jobs that wait for the end of waiting end.
+    over: RefCell<Option<fs_err::File>>,
 }
+
+/// What a lasting job waits with: for somebody to open the other side of this pipe.
+pub const UNTIL_OVER: &str = ": <over";
 
 impl NodeLab {
     pub fn start(settings: NodeSettings<'_>) -> Self {
@@ -123,7 +129,9 @@ impl NodeLab {
         fs_err::create_dir(&out).unwrap();
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs_err::set_permissions(out, all).unwrap();
-        Self { slurm }
+        let lab = Self { slurm, over: RefCell::default() };
+        lab.pipe("over");
+        lab
     }
 
     pub fn folder(&self) -> &Path {
@@ -147,39 +155,39 @@ impl NodeLab {
         self.slurm.output(&mut command).trim().to_owned()
     }
 
-    /// Submits a job that lasts until the file `over` is there.
+    /// Makes a named pipe where jobs run.
+    fn pipe(&self, name: &str) -> PathBuf {
+        let path = self.folder().join("out").join(name);
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        // Whatever the umask is.
+        rustix::fs::chmod(&path, mode).unwrap();
+        path
+    }
+
+    /// Makes a named pipe where jobs run, from which they can read what is written there, now
+    /// or later.
+    pub fn gate(&self, name: &str) -> fs_err::File {
+        let path = self.pipe(name);
+        fs_err::OpenOptions::new().read(true).write(true).open(path).unwrap()
+    }
+
+    /// Submits a job that lasts until [`Self::end_lasting`].
     pub fn submit_lasting(&self, user: (u32, &str), mps: u64) -> String {
         let gres = format!("--gres=mps:{mps}");
-        let script = "until [ -e over ]; do sleep 0.1; done";
-        self.submit(user, &[&gres, "--output=/dev/null"], script)
+        self.submit(user, &[&gres, "--output=/dev/null"], UNTIL_OVER)
     }
 
     /// Submits so many such jobs, a few at a time, and waits until all are at work.
-    ///
-    /// When many begin at once, Slurm 22.05 sometimes hands a job to its node and then does not
-    /// see that its prolog was begun: it puts the job back and holds it. Another takes its place.
     pub fn start_lasting(&self, user: (u32, &str), mps: u64, count: usize) -> Vec<String> {
         let mut at_work = Vec::new();
         while at_work.len() < count {
             let next = (count - at_work.len()).min(AT_A_TIME);
             let jobs: Vec<String> = (0..next).map(|_| self.submit_lasting(user, mps)).collect();
-            let is_kept = |job: &String| {
-                let seen = self.slurm.wait(|_| {
-                    let is_at_work = self.is_at_work(job);
-                    (is_at_work || self.was_lost_by_slurm(job)).then_some(is_at_work)
-                });
-                seen.unwrap_or_else(|| panic!("job {job} is not at work:\n{}", self.shown(job)))
-            };
-            let (kept, lost): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_kept);
-            at_work.extend(kept);
-            for job in lost {
-                let mut scancel = self.slurm.command("scancel");
-                self.slurm.output(scancel.arg(&job));
-                self.slurm.wait_for_job(&job, "CANCELLED");
-                // It takes that for a failed prolog of the node's.
-                let mut scontrol = self.slurm.command("scontrol");
-                let _ = scontrol.args(["update", "nodename=n1", "state=resume"]).output();
+            for job in &jobs {
+                self.wait_for_work(job);
             }
+            at_work.extend(jobs);
         }
         at_work
     }
@@ -187,12 +195,6 @@ impl NodeLab {
     fn is_at_work(&self, job: &str) -> bool {
         let started = format!("out/started.{job}");
         self.folder().join(started).exists()
-    }
-
-    fn was_lost_by_slurm(&self, job: &str) -> bool {
-        let log = fs_err::read_to_string(self.folder().join("log/slurmd.n1.log"));
-        let told = format!("Waiting for JobId={job} REQUEST_LAUNCH_PROLOG notification failed");
-        log.is_ok_and(|log| log.contains(&told))
     }
 
     /// What Slurm says of a job and of the node.
@@ -209,9 +211,17 @@ impl NodeLab {
         assert!(seen.is_some(), "job {job} is not at work:\n{}", self.shown(job));
     }
 
-    /// Lets those jobs end.
+    /// Lets lasting jobs end, also those that begin later.
     pub fn end_lasting(&self) {
-        fs_err::write(self.folder().join("out/over"), "").unwrap();
+        let pipe = self.folder().join("out/over");
+        // For reading too, which waits for nobody.
+        let pipe = fs_err::OpenOptions::new().read(true).write(true).open(pipe);
+        self.over.replace(Some(pipe.unwrap()));
+    }
+
+    /// Lasting jobs that begin from now on last.
+    pub fn last_again(&self) {
+        self.over.take();
     }
 
     /// What a job wrote to this file.

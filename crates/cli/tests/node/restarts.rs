@@ -3,7 +3,7 @@
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
 use packhorse_test_parts::needs;
 
-use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
+use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings, UNTIL_OVER};
 
 #[test]
 fn jobs_stay_counted_while_slurmd_is_restarted() {
@@ -102,8 +102,7 @@ fn the_name_of_a_job_does_not_say_what_it_asked_for() {
         let settings = NodeSettings { version, ..NodeSettings::default() };
         let lab = NodeLab::start(settings);
         let name = "--job-name=x GRES=mps:25 JOB_GRES=mps:25\n1|0|RUNNING|gres:mps:25";
-        let wait = "until [ -e over ]; do sleep 0.1; done";
-        let job = lab.submit(NOBODY, &["--gres=mps:1", name], wait);
+        let job = lab.submit(NOBODY, &["--gres=mps:1", name], UNTIL_OVER);
         lab.wait_for_work(&job);
         let orders = lab.folder().join("shared/jobs").join(&job);
         let orders = fs_err::read_to_string(orders).unwrap();

@@ -1,6 +1,7 @@
 //! MPS servers: one for each user and GPU.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use crate::fake_slurm::{FakeNode, finish};
 use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
 use packhorse_fake_nvml::fake_mps_control_path;
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
-use packhorse_test_parts::needs;
+use packhorse_test_parts::{needs, wait_for_change};
 
 /// A lab with a stand-in for NVIDIA's program.
 fn lab() -> NodeLab {
@@ -26,17 +27,17 @@ fn lab() -> NodeLab {
 /// The servers that run, by name. `packhorse node status` would end those that it finds
 /// unused, so it is not asked.
 fn running(lab: &NodeLab) -> BTreeSet<String> {
-    // The node has processes of its own, which only it can see.
-    let mut srun = lab.slurm.command("srun");
-    let script = "for process in /proc/[0-9]*; do tr '\\0' '\\n' <$process/environ | \
-                  grep -e ^PACKHORSE_SERVICE= -e ^CUDA_MPS_PIPE_DIRECTORY= | sort -r | tr '\\n' ' '; \
-                  echo; done 2>/dev/null";
-    let text = lab.slurm.output(srun.args(["--overcommit", "--mem=50", "sh", "-c", script]));
-    let folders = text
-        .lines()
-        .filter(|line| line.contains("PACKHORSE_SERVICE="))
-        .filter_map(|line| line.split("/mps/").nth(1));
-    folders.filter_map(|folder| folder.split('/').next()).map(str::to_owned).collect()
+    let folder = format!("CUDA_MPS_PIPE_DIRECTORY={}/", lab.folder().join("mps").display());
+    let name = |process: fs_err::DirEntry| {
+        let environment = fs_err::read(process.path().join("environ")).ok()?;
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        let mut variables = environment.split('\0');
+        variables.clone().find(|variable| variable.starts_with("PACKHORSE_SERVICE="))?;
+        let pipes = variables.find_map(|variable| variable.strip_prefix(&folder))?;
+        Some(pipes.split('/').next()?.to_owned())
+    };
+    // Those of the node, among all others of this machine.
+    fs_err::read_dir("/proc").unwrap().flatten().filter_map(name).collect()
 }
 
 fn names(names: &[&str]) -> BTreeSet<String> {
@@ -48,7 +49,8 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
     needs!(Slurm);
     let lab = lab();
     let show = "echo $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; \
-                ls $CUDA_MPS_PIPE_DIRECTORY/control; until [ -e $NAME ]; do sleep 0.1; done";
+                ls $CUDA_MPS_PIPE_DIRECTORY/control; read x <$NAME";
+    let gates = ["a", "b", "c", "d", "e", "f"].map(|name| (name, lab.gate(name)));
     let submit = |user, name: &str| {
         let script = show.replace("$NAME", name);
         let job = lab.submit(user, &["--gres=mps:320", &format!("--output={name}.txt")], &script);
@@ -56,7 +58,8 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
         job
     };
     let end = |name: &str, job: &str| {
-        fs_err::write(lab.folder().join("out").join(name), "").unwrap();
+        let (_, gate) = gates.iter().find(|(it, _)| *it == name).unwrap();
+        (&*gate).write_all(b"\n").unwrap();
         lab.slurm.wait_for_job(job, "COMPLETED");
     };
     // Three GPUs are taken, so that these two users share the fourth.
@@ -178,10 +181,10 @@ fn whatever_a_user_has_made_of_a_server_ends_with_it() {
     }
     node.prolog(1, 64);
     wait_for_server(&node, "0-1000");
-    while fs_err::read_to_string(&pid).unwrap().is_empty() {
-        std::thread::yield_now();
-    }
-    let process = fs_err::read_to_string(&pid).unwrap();
+    let process = wait_for_change(&[&node.path("")], None, || {
+        Some(fs_err::read_to_string(&pid).unwrap()).filter(|text| text.ends_with('\n'))
+    });
+    let process = process.unwrap();
     let status = format!("/proc/{}/status", process.trim());
     let is_alive = || {
         let text = fs_err::read_to_string(&status).unwrap_or_default();

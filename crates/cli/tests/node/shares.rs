@@ -3,7 +3,7 @@
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
 use packhorse_test_parts::needs;
 
-use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
+use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings, UNTIL_OVER};
 
 #[test]
 fn twenty_jobs_with_a_fifth_of_a_gpu_land_five_on_each() {
@@ -38,7 +38,7 @@ fn the_table_of_the_seed_holds_on_every_gpu() {
             lab.slurm.wait_for_job(id, "COMPLETED");
         }
         lab.saw_every_epilog();
-        fs_err::remove_file(lab.folder().join("out/over")).unwrap();
+        lab.last_again();
     }
 }
 
@@ -59,7 +59,7 @@ fn a_job_whose_epilog_never_ran_leaves_nothing_behind() {
     let orders = lab.folder().join("shared/jobs").join(&job);
     assert!(orders.exists());
     fs_err::write(&epilog, ours).unwrap();
-    fs_err::remove_file(lab.folder().join("out/over")).unwrap();
+    lab.last_again();
     lab.start_lasting(NOBODY, 320, 4);
     assert!(!orders.exists());
     let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
@@ -80,7 +80,7 @@ fn where_no_gpu_has_room_in_one_piece_a_job_goes_back_to_the_queue() {
     });
     let comment = comment.expect("it is sent back");
     assert!(comment.contains("packhorse: no GPU has mps:200 left"), "{comment}");
-    assert_ne!(lab.slurm.node_state("n1"), "drained");
+    assert!(!lab.slurm.node_state("n1").contains("DRAIN"));
     let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     assert_eq!(on, [1; 4]);
 }
@@ -91,8 +91,8 @@ fn an_element_that_is_sent_back_leaves_the_others_of_its_array_alone() {
     let lab = NodeLab::start(NodeSettings::default());
     lab.start_lasting(NOBODY, 200, 3);
     let options = ["--array=0-1", "--hold", "--gres=mps:200", "--output=/dev/null"];
-    let script = "touch element.$SLURM_ARRAY_TASK_ID; until [ -e over ]; do sleep 0.1; done";
-    let array = lab.submit(NOBODY, &options, script);
+    let script = format!("touch element.$SLURM_ARRAY_TASK_ID; {UNTIL_OVER}");
+    let array = lab.submit(NOBODY, &options, &script);
     let release = |element: &str| {
         let mut scontrol = lab.slurm.command("scontrol");
         lab.slurm.output(scontrol.args(["release", element]));

@@ -7,7 +7,7 @@ use packhorse_slurm_lab::{Cgroups, SlurmVersion};
 use packhorse_test_parts::needs;
 
 use crate::fake_slurm::{Done, finish};
-use crate::lab::{NOBODY, NodeLab, NodeSettings};
+use crate::lab::{NOBODY, NodeLab, NodeSettings, UNTIL_OVER};
 
 const BOTH: [(SlurmVersion, Cgroups); 2] =
     [(SlurmVersion::Host, Cgroups::Version1), (SlurmVersion::V24_11, Cgroups::Version2)];
@@ -29,7 +29,7 @@ fn scontrol(lab: &NodeLab, words: &[&str]) {
 fn a_job_that_is_requeued_and_started_at_once_is_on_no_gpu_but_its_own() {
     needs!(Slurm);
     let lab = busy(SlurmVersion::Host, Cgroups::Version1);
-    let script = format!("{}; until [ -e over ]; do sleep 0.1; done", lab.look("job"));
+    let script = format!("{}; {UNTIL_OVER}", lab.look("job"));
     let options = ["--gres=mps:64", "--output=job.txt", "--open-mode=append", "--requeue"];
     let job = lab.submit(NOBODY, &options, &script);
     lab.wait_for_work(&job);
@@ -45,7 +45,7 @@ fn a_job_that_is_requeued_and_started_at_once_is_on_no_gpu_but_its_own() {
     });
     let outcome = outcome.expect("it starts again");
     assert!(!outcome.contains("opens=0"), "{outcome}");
-    assert_ne!(lab.slurm.node_state("n1"), "drained");
+    assert!(!lab.slurm.node_state("n1").contains("DRAIN"));
 }
 
 #[test]
@@ -135,14 +135,16 @@ fn a_task_epilog_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     let lab = busy(version, cgroups);
     let out = lab.folder().join("out");
     let script = out.join("epilog.sh");
-    fs_err::write(&script, format!("#!/bin/sh\n{} >>epilog.txt\n", lab.look("epilog"))).unwrap();
+    let look = lab.look("epilog");
+    fs_err::write(&script, format!("#!/bin/sh\n{look} >>epilog.txt\necho >ended\n")).unwrap();
+    let _ended = lab.gate("ended");
     let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs_err::set_permissions(&script, all).unwrap();
     // The epilog of the first task runs while the second one is still there.
     let mut srun = lab.by(NOBODY, "srun");
     srun.args(["-n2", "--mem=50", "--gres=mps:64"]);
     srun.arg(format!("--task-epilog={}", script.display()));
-    let wait = "[ $SLURM_PROCID = 0 ] || until [ -s epilog.txt ]; do sleep 0.1; done";
+    let wait = "[ $SLURM_PROCID = 0 ] || read x <ended";
     lab.slurm.output(srun.args(["sh", "-c", &format!("{}; {wait}", lab.look("task"))]));
     let text = lab.wrote("epilog.txt");
     assert_eq!(text.lines().count(), 2, "{text}");

@@ -523,6 +523,11 @@ impl Lab {
     pub(crate) fn why(&mut self, task: &str) -> String {
         self.actions.clear();
         self.feed(Input::AskWhy { task: id(task), reply_to: 7 });
+        self.replies()
+    }
+
+    /// What was answered.
+    pub(crate) fn replies(&mut self) -> String {
         let replies = self.take_actions(|action| match action {
             Action::Reply { to: 7, text } => Some(text),
             _ => None,

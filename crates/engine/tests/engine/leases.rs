@@ -51,6 +51,20 @@ fn while_another_run_decides_nothing_is_started_and_all_else_goes_on() {
 }
 
 #[test]
+fn why_a_task_waits_is_said_when_it_is_known_what_other_runs_hold() {
+    let mut lab = lab(1);
+    lab.feed(Input::AwaitTurn);
+    lab.add(1, [task("a")]);
+    assert_eq!(lab.why("1.1"), "");
+    // What does not depend on them is said at once.
+    assert!(lab.why("1.2").starts_with("there is no task 1.2"), "{}", lab.why("1.2"));
+    lab.other_run(77, 0, &whole());
+    lab.feed(Input::OurTurn);
+    assert!(lab.replies().contains("another run holds"), "{}", lab.why("1.1"));
+    assert_eq!(lab.replies(), "", "each question has one answer");
+}
+
+#[test]
 fn shares_that_another_run_has_are_not_given_out() {
     let mut lab = lab(1);
     let share = Milli(600);

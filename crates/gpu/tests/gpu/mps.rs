@@ -12,9 +12,14 @@ use packhorse_gpu::mps::{
 };
 use packhorse_gpu::{GpuConfig, Percent};
 use packhorse_model::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::machine::Machine;
 
+/// Longer than anything takes.
+const LONG: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 const SOON: Duration = Duration::from_secs(5);
 
 fn config(machine: &Machine) -> GpuConfig {
@@ -299,27 +304,28 @@ fn a_folder_that_is_too_deep_is_refused_before_anything_starts() {
 #[test]
 fn a_command_that_hangs_is_given_up_and_ended() {
     let machine = Machine::with(1);
-    let fifo = machine.folder().join("never");
-    let mode = rustix::fs::Mode::RWXU;
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let note = machine.folder().join("pid");
-    let text = format!("echo $$ > {}\nread line < {}", note.display(), fifo.display());
-    let impatient = GpuConfig { mps_patience: Duration::from_millis(300), ..config(&machine) };
+    let [alive, never] = ["alive", "never"].map(|name| {
+        let fifo = machine.folder().join(name);
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        fifo
+    });
+    let text = format!("exec 3> {}\nread line < {}", alive.display(), never.display());
+    let impatient = GpuConfig { mps_patience: Duration::from_secs(1), ..config(&machine) };
     let daemon = daemon_by(&impatient, &machine, &text);
-    // Until it has come so far that it hangs.
-    let pid = loop {
-        let before = Instant::now();
-        let error = daemon.servers().unwrap_err();
-        assert!(before.elapsed() >= Duration::from_millis(300));
-        let text = error.to_string();
-        assert!(matches!(error, MpsError::TimedOut { .. }), "{text}");
-        assert!(text.contains("`get_server_list` within 0.3 s"), "{text}");
-        let written = fs_err::read_to_string(&note).unwrap_or_default();
-        if let Some(pid) = written.strip_suffix('\n') {
-            break pid.parse().unwrap();
-        }
-    };
-    while is_alive(pid) {}
+    // It has one side of the pipe open while it lives, as we have for now.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let reader = rustix::fs::open(&alive, flags, rustix::fs::Mode::empty()).unwrap();
+    let writer = fs_err::OpenOptions::new().write(true).open(&alive).unwrap();
+    let before = Instant::now();
+    let error = daemon.servers().unwrap_err();
+    assert!(before.elapsed() >= Duration::from_secs(1));
+    drop(writer);
+    let text = error.to_string();
+    assert!(matches!(error, MpsError::TimedOut { .. }), "{text}");
+    assert!(text.contains("`get_server_list` within 1 s"), "{text}");
+    let ended = poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&LONG));
+    assert_eq!(ended, Ok(1), "it lives");
 }
 
 #[test]
@@ -373,13 +379,16 @@ fn a_daemon_does_not_inherit_what_a_run_blocks() {
     };
     assert_eq!(code, 0);
     let daemon = started(&machine);
-    let folder = PathBuf::from(format!("/proc/{}", daemon.pid().unwrap()));
-    // The C library blocks everything for a moment when it makes a thread.
-    let status = || fs_err::read_to_string(folder.join("status")).unwrap();
-    while !status().contains("SigBlk:\t0000000000000000") {}
+    let pid = daemon.pid().unwrap();
+    let folder = PathBuf::from(format!("/proc/{pid}"));
     let environment = fs_err::read(folder.join("environ")).unwrap();
     let mark = format!("{SERVICE_VARIABLE}={SERVICE}");
     let mut variables = environment.split(|byte| *byte == 0);
     assert!(variables.any(|variable| variable == mark.as_bytes()));
-    daemon.quit(SOON).unwrap();
+    // Blocked, the signal would do nothing.
+    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+    let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&LONG));
+    assert_eq!(ended, Ok(1), "it has inherited that SIGTERM is blocked");
 }

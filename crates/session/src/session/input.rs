@@ -86,6 +86,13 @@ impl Session<'_> {
         }
     }
 
+    /// Takes what can be had without waiting.
+    pub(super) fn read_what_arrived(&mut self) {
+        if self.parts.source.descriptor().is_some_and(is_readable) {
+            self.read_source();
+        }
+    }
+
     /// Whether input is left unread until the journal has caught up.
     pub(super) fn is_source_paused(&self) -> bool {
         !self.source_over

@@ -1,5 +1,7 @@
 //! The supervisor inside a program that has children, loops and signals of its own.
 
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use packhorse_model::{Outcome, ProcessEvent, StopMode};
@@ -21,19 +23,30 @@ fn start_in_thread(mut command: Command) -> Child {
     thread.join().unwrap()
 }
 
+/// A child that has become the first thread's by now.
+#[expect(clippy::disallowed_methods, reason = "the child asks the kernel for a signal")]
 fn sleeper() -> Child {
-    let mut command = Command::new("sleep");
-    command.arg("1000");
-    let child = start_in_thread(command);
-    // It is the first thread's child when the other one is really gone.
-    let me = std::process::id();
-    let list = format!("/proc/self/task/{me}/children");
-    let is_listed = || {
-        let children = fs_err::read_to_string(&list).unwrap();
-        let mut children = children.split_whitespace();
-        children.any(|pid| pid.parse() == Ok(child.id()))
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap 'echo given; exec sleep 1000' USR1; echo ready; read x"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let given = || {
+        // SAFETY: a system call with constants.
+        match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGUSR1) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
     };
-    while !is_listed() {}
+    // SAFETY: `given` does nothing but a system call.
+    unsafe { command.pre_exec(given) };
+    // The kernel signals it when the thread that has started it is really gone.
+    let thread = std::thread::spawn(move || {
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        (child, lines)
+    });
+    let (child, mut lines) = thread.join().unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "given");
     child
 }
 

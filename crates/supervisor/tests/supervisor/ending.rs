@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use packhorse_model::{Outcome, ProcessEvent, StopMode};
 use packhorse_test_parts::needs;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::support::{World, is_alive, line, receive, release, task};
 
@@ -58,9 +60,9 @@ fn a_stopped_process_is_woken_to_be_terminated() {
     let mut world = World::new();
     let said = world.fifo("said");
     world.start(1, &line("trap 'echo woken >> out; exit 0' TERM; echo $$ > said; kill -STOP $$"));
-    let pid: u32 = receive(&said).trim().parse().unwrap();
-    let entry = packhorse_proc::ProcEntry::of(pid);
-    while !entry.stat().unwrap().is_stopped() {}
+    let pid = Pid::from_raw(receive(&said).trim().parse().unwrap()).unwrap();
+    let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(pid), stopped).unwrap();
     world.supervisor.stop(task(1), StopMode::Terminate);
     assert_eq!(world.outcome_of(1), Outcome::Interrupted);
     assert_eq!(world.read("out"), "woken\n");
@@ -202,7 +204,7 @@ fn what_cannot_be_ended_can_be_given_up() {
     // Its slot is as good as new.
     assert!(world.run(2, &line("echo mine")).outcome.is_success());
     assert_eq!(world.log(2, 1), "mine\n");
-    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
@@ -240,16 +242,19 @@ fn the_end_of_a_traced_process_is_told_when_its_tracer_lets_it_go() {
         .spawn()
         .unwrap();
     receive(&said);
-    release(&gate);
     let number = pid.trim().parse().unwrap();
-    let entry = packhorse_proc::ProcEntry::of(number);
-    while !entry.stat().unwrap().has_ended() {}
+    let program = Pid::from_raw(number).unwrap();
+    let program = pidfd_open(program, PidfdFlags::empty()).unwrap();
+    release(&gate);
+    // It has ended, though its tracer has yet to take note of that.
+    poll(&mut [PollFd::new(&program, PollFlags::IN)], None).unwrap();
+    assert!(packhorse_proc::ProcEntry::of(number.cast_unsigned()).stat().unwrap().has_ended());
     // It is not awake all the time until then.
     let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let is_woken = |world: &World| {
-        let readable = rustix::event::PollFlags::IN;
-        let mut descriptors = [rustix::event::PollFd::new(&world.supervisor, readable)];
-        rustix::event::poll(&mut descriptors, Some(&moment)) == Ok(1)
+        let readable = PollFlags::IN;
+        let mut descriptors = [PollFd::new(&world.supervisor, readable)];
+        poll(&mut descriptors, Some(&moment)) == Ok(1)
     };
     let mut wakes = 0;
     while is_woken(&world) {

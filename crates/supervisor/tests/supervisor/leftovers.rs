@@ -2,8 +2,12 @@
 
 use packhorse_model::{Outcome, StopMode};
 use packhorse_supervisor::{Children, EndNotice};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::support::{ALL_CHILDREN, World, alone, is_alive, line, receive, release, task};
+
+/// Waits for the end of a child, and leaves it to be reaped.
+const ENDED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
 
 /// What a process left behind does: it says that it is where it wants to be, and
 /// stays for ever.
@@ -223,8 +227,8 @@ fn orphans_that_end_while_their_attempt_runs_do_not_pile_up() {
         let exists = |pid: &String| {
             packhorse_proc::ProcEntry::of(pid.trim().parse().unwrap()).stat().is_ok()
         };
-        // Its end is near, and it is told when it has come.
         while pids.iter().any(exists) {
+            waitid(WaitId::All, ENDED).unwrap();
             world.supervisor.reap_orphans();
         }
         assert!(world.supervisor.is_led(task(1)));
@@ -248,9 +252,9 @@ fn an_attempt_is_over_also_when_its_last_straggler_was_reaped_in_between() {
     }
     let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    while rustix::process::test_kill_process(pid).is_ok() {
-        world.supervisor.reap_orphans();
-    }
+    waitid(WaitId::Pid(pid), ENDED).unwrap();
+    world.supervisor.reap_orphans();
+    assert!(rustix::process::test_kill_process(pid).is_err());
     let end = world.end_of(1);
     assert_eq!(end.outcome, Outcome::Succeeded);
     assert!(end.took < std::time::Duration::from_secs(2), "{end:?}");

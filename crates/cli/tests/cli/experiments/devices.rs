@@ -8,7 +8,7 @@ use packhorse_test_parts::needs;
 
 use crate::cores::our_cores;
 use crate::machine::Machine;
-use crate::support::{Done, Running, World, finish};
+use crate::support::{Done, Running, World, finish, telling};
 
 /// What is said where no GPU is used.
 const NO_GPU: &str = "there is no GPU here: repetitions run without one\n";
@@ -59,9 +59,9 @@ name: exp
 repetitions: 8
 "#;
 
-/// A task that tells what it has, and waits for the others.
-const TELLING: &str = "echo $CUDA_VISIBLE_DEVICES $PACKHORSE_CPU_CORES caps $OMP_NUM_THREADS \
-    $MKL_NUM_THREADS | tee came; read x < gate";
+/// What a repetition tells that it has.
+const TOLD: &str =
+    "$CUDA_VISIBLE_DEVICES $PACKHORSE_CPU_CORES caps $OMP_NUM_THREADS $MKL_NUM_THREADS";
 
 /// What the repetitions of `exp` said.
 fn said(world: &World, count: usize) -> Vec<String> {
@@ -79,7 +79,8 @@ impl Machine {
     /// Runs the file, while so many repetitions at a time meet. Returns what these said.
     fn meet(&self, file: &str, meetings: &[usize]) -> (Done, Vec<Vec<String>>) {
         self.world.write("config.yml", file);
-        let command = self.command(&["exp", "config.yml", "--json", "--", "sh", "-c", TELLING]);
+        let command =
+            self.command(&["exp", "config.yml", "--json", "--", "sh", "-c", &telling(TOLD)]);
         meet(&self.world, command, meetings)
     }
 }
@@ -138,7 +139,7 @@ fn two_repetitions_have_two_gpus_each_where_the_file_says_so() {
 fn devices_of_an_allocation_keep_their_numbers() {
     let machine = Machine::new(4);
     machine.world.write("config.yml", FOUR_GPUS);
-    let mut command = machine.command(&["exp", "config.yml", "--", "sh", "-c", TELLING]);
+    let mut command = machine.command(&["exp", "config.yml", "--", "sh", "-c", &telling(TOLD)]);
     command.env("CUDA_VISIBLE_DEVICES", "2,3");
     let (done, met) = meet(&machine.world, command, &[2, 2, 2, 2]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -154,7 +155,7 @@ fn devices_of_an_allocation_keep_their_numbers() {
 fn without_a_gpu_as_many_run_as_the_file_says() {
     let world = World::new();
     world.write("config.yml", HALF_GPU);
-    let command = world.command(["exp", "config.yml", "--json", "--", "sh", "-c", TELLING]);
+    let command = world.command(["exp", "config.yml", "--json", "--", "sh", "-c", &telling(TOLD)]);
     let (done, _) = meet(&world, command, &[2, 2]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(done.stderr, NO_GPU);
@@ -321,7 +322,7 @@ fn as_many_run_as_the_cores_that_each_asks_for_let_fit() {
          {{name: SLURM, cpus_per_rep: 1}}\n"
     );
     world.write("config.yml", &file);
-    let words = ["exp", "config.yml", "--", "sh", "-c", TELLING];
+    let words = ["exp", "config.yml", "--", "sh", "-c", &telling(TOLD)];
     let (done, met) = meet(&world, world.command(words), &[cores]);
     assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
     let distinct: BTreeSet<&String> = met[0].iter().collect();

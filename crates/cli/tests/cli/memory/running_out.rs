@@ -166,13 +166,7 @@ fn the_victim_of_a_neighbour_runs_again_without_using_up_its_retries() {
     machine.world.write("half.1", "");
     machine.world.write("step.2", "");
     // Until the greedy one is seen to have outgrown its promise.
-    loop {
-        let gpus = machine.packhorse(&["gpus", "--json"]);
-        let gpus: serde_json::Value = serde_json::from_str(&gpus.stdout).unwrap();
-        if gpus[0]["held_by"][0]["memory"].as_u64() > Some(20 * GIB) {
-            break;
-        }
-    }
+    machine.await_told(20 * GIB + 1);
     machine.world.write("half.2", "");
     let line = running.wait_for("\"retrying\"");
     assert!(line.contains("because 1.1 outgrew"), "{line}");
@@ -189,13 +183,7 @@ fn after_16_times_another_ones_doing_is_as_good_as_its_own() {
     running.send(format!("#packhorse vram=1G\n{greedy}\n"));
     running.wait_for("1.1 started");
     // Until it is seen to have outgrown its promise.
-    loop {
-        let gpus = machine.packhorse(&["gpus", "--json"]);
-        let gpus: serde_json::Value = serde_json::from_str(&gpus.stdout).unwrap();
-        if gpus[0]["held_by"][0]["memory"].as_u64() >= Some(5 * GIB) {
-            break;
-        }
-    }
+    machine.await_told(5 * GIB);
     let victim = "echo x >> tries; echo CUDA out of memory; exit 1";
     running.send(format!("#packhorse vram=1G\n{victim}\n"));
     running.wait_for("1.2 failed");

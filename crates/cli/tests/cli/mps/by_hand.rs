@@ -1,6 +1,7 @@
 //! Daemons that a person starts and stops: `packhorse mps`.
 
-use rustix::process::Signal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, Signal, pidfd_open};
 
 use super::Shared;
 use crate::machine::{holding, taking};
@@ -157,9 +158,10 @@ fn a_daemon_that_is_wanted_by_hand_while_a_run_uses_it_stays() {
     // Should it go by itself, the next run starts one of its own and ends it.
     let pid = before[0]["pid"].as_i64().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let daemon = pidfd_open(pid, PidfdFlags::empty()).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     // While it dies it can be asked, and does not answer.
-    while shared.packhorse(&["mps", "status", "--json"]).code != 0 {}
+    poll(&mut [PollFd::new(&daemon, PollFlags::IN)], None).unwrap();
     let done = shared.packhorse(&["run", "--mps", "--vram", "2G", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(shared.status()[0]["pid"].is_null(), "{}", shared.status());

@@ -35,7 +35,7 @@ fn who_waits_for_a_gpu_is_shown() {
     assert!(why.contains("another run holds GPU 7 (run 1 of "), "{why}");
     assert!(why.contains(&format!(", process {pid})")), "{why}");
     let waits = format!(", process {} waits for it", second.pid().as_raw_nonzero());
-    while !world.packhorse(["gpus"]).stdout.contains(&waits) {}
+    world.await_gpus(&waits);
     gate.pass(1);
     assert_eq!(first.finish().code, 0);
     assert_eq!(second.finish().code, 0);
@@ -51,7 +51,7 @@ fn a_killed_run_waits_for_nothing() {
     world.write("tasks", "#packhorse gpus=0.3\nread x < gate\ntrue\n");
     let mut second = world.start(["run", "--gpus", "0", "tasks"]);
     second.wait_for("2.1 started");
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    world.await_gpus("waits for it");
     kill(second);
     let shown = world.packhorse(["gpus"]).stdout;
     assert!(shown.contains(&left_by(2)), "{shown}");
@@ -69,7 +69,7 @@ fn a_claim_of_a_run_that_is_stopped_does_not_count_for_ever() {
     first.wait_for("1.1 started");
     let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
     second.wait_for("run 2 started");
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    world.await_gpus("waits for it");
     second.signal(Signal::STOP);
     // When the second of these is due, the claim is old enough to count.
     first.send("sleep 0.3\necho late\n");
@@ -90,7 +90,7 @@ fn a_claim_of_a_run_that_starts_nothing_more_is_not_waited_for() {
     world.write("more", "#packhorse gpus=0.3\nread x < other\ntrue\n");
     let mut second = world.start(["run", "--gpus", "0", "more"]);
     second.wait_for("2.1 started");
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    world.await_gpus("waits for it");
     gates[0].pass(1);
     // At the latest when the second of its tasks is over, the claim is old enough to count.
     first.wait_for("nothing runs");
@@ -114,7 +114,7 @@ fn a_run_that_waits_for_two_gpus_gets_them_from_runs_that_use_one_each() {
     runs[0].wait_for(".1 started");
     runs[1].wait_for(".1 started");
     let both = world.start(["run", "--gpus", "0,1", "-g", "2", "--", "true"]);
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    world.await_gpus("waits for it");
     // A moment after which its claim counts.
     assert_eq!(world.packhorse(["run", "--gpus", "2", "--", "sleep", "0.2"]).code, 0);
     gate.pass(2);

@@ -2,7 +2,7 @@
 
 use super::kill;
 use crate::machine::Machine;
-use crate::support::{World, finish};
+use crate::support::{World, finish, wait_until};
 
 const PACKHORSE: &str = env!("CARGO_BIN_EXE_packhorse");
 
@@ -31,7 +31,7 @@ fn a_run_inside_a_task_waits_for_other_gpus_of_the_run_around_it() {
     world.write("tasks", format!("read x < gate\n{inner}\n"));
     let mut running = world.start(["run", "--gpus", "0,1", "tasks"]);
     running.wait_for("1.2 started");
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    world.await_gpus("waits for it");
     let why = world.packhorse(["why", "2.1"]).stdout;
     assert!(why.contains("another run holds GPU 0 (run 1 of"), "{why}");
     assert!(!world.work().join("ran").exists());
@@ -44,9 +44,7 @@ fn a_run_inside_a_task_waits_for_other_gpus_of_the_run_around_it() {
 /// Waits until a task has made a file.
 fn await_file(world: &World, name: &str) {
     let path = world.work().join(name);
-    while !path.exists() {
-        std::thread::yield_now();
-    }
+    wait_until(&world.work(), || path.exists());
 }
 
 #[test]
@@ -64,7 +62,7 @@ fn runs_inside_tasks_keep_nothing_for_one_that_waits_for_the_run_around_them() {
     await_file(&world, "one-began");
     await_file(&world, "other-began");
     let third = world.start(["run", "--gpus", "0,1", "-g", "2", "--", "true"]);
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    world.await_gpus("waits for it");
     gate.pass(2);
     let done = outer.finish();
     assert_eq!(done.code, 0, "{done:?}");

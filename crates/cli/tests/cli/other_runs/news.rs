@@ -2,8 +2,9 @@
 
 use packhorse_test_parts::needs;
 
+use super::turns::await_wait_for_lock;
 use super::{await_record, lease_files};
-use crate::support::{Running, World};
+use crate::support::{Running, World, wait_until};
 
 /// Has this process be a run whose lease, beside that of another, says this.
 fn be_a_run(beside: &std::path::Path, lease: &str) -> std::path::PathBuf {
@@ -29,7 +30,7 @@ fn a_gpu_stays_held_when_somebody_removes_all_leases() {
     fs_err::rename(world.leases(), &away).unwrap();
     fs_err::remove_dir_all(&away).unwrap();
     let is_complete = |file: &std::path::PathBuf| file.extension().is_none();
-    while !lease_files(&world).iter().any(is_complete) {}
+    wait_until(&world.leases(), || lease_files(&world).iter().any(is_complete));
     let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
     second.wait_for("run 2 started");
     let why = world.why("2.1");
@@ -71,7 +72,7 @@ fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
     first.wait_for("1.1 started");
     let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
     second.wait_for("run 2 started");
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    world.await_gpus("waits for it");
     let pid = first.pid().as_raw_nonzero().to_string();
     let is_its = |file: &std::path::PathBuf| {
         let name = file.file_name().unwrap().to_str().unwrap();
@@ -84,8 +85,8 @@ fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     gate.pass(1);
     // The GPU is free, and the second run waits for the lock to take it.
-    let waits = format!("-> FLOCK  ADVISORY  WRITE {} ", second.pid().as_raw_nonzero());
-    while !fs_err::read_to_string("/proc/locks").unwrap().contains(&waits) {}
+    wait_until(&world.leases(), || fs_err::read_to_string(&held).ok() != Some(text.clone()));
+    await_wait_for_lock(&world, 2);
     // We are somebody else, who was faster.
     let (me, ours) = (std::process::id(), be_a_run(&held, &text));
     drop(lock);
@@ -110,7 +111,7 @@ fn one_that_waits_for_two_gpus_does_not_take_one_that_is_somebody_elses_by_then(
         let lease = fs_err::read_to_string(held).unwrap();
         let mut second = world.start(["run", "--gpus", "0,1", "-g", "2", "--", "true"]);
         second.wait_for("started");
-        while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+        world.await_gpus("waits for it");
         // Somebody takes the other one, which is free.
         let [this, other] =
             [gpu, if gpu == "0" { "1" } else { "0" }].map(|gpu| format!(r#""device":"{gpu}""#));

@@ -4,7 +4,7 @@ use packhorse_leases::{LeaseOwner, Leases};
 use packhorse_model::{Bytes, LeaseContent, LeasedDevice, Milli, RunId};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 
-use crate::support::{Running, World};
+use crate::support::{Running, World, wait_until};
 
 /// This test is another run.
 fn run_of_bob(world: &World) -> Leases {
@@ -27,19 +27,13 @@ fn gpu_0() -> LeaseContent {
     }
 }
 
-/// Waits until a run waits for the lock under which all runs decide.
-fn await_wait_for_lock(running: &Running) {
-    let threads = format!("/proc/{}/task", running.pid().as_raw_nonzero());
-    let is_waiting = || {
-        let mut threads = fs_err::read_dir(&threads).unwrap().flatten();
-        threads.any(|thread| {
-            let name = fs_err::read_to_string(thread.path().join("comm"));
-            name.is_ok_and(|name| name == "leases-lock\n")
-        })
-    };
-    while !is_waiting() {
-        std::thread::yield_now();
-    }
+/// Has a run wait for the lock under which all runs decide, and which another one has: before
+/// it answers a question, it tries to look at what others hold.
+pub(super) fn await_wait_for_lock(world: &World, run: u32) {
+    wait_until(&world.home(), || {
+        let done = world.packhorse(["why", &format!("{run}.99")]);
+        done.stderr.contains(&format!("there is no task {run}.99"))
+    });
 }
 
 #[test]
@@ -55,7 +49,7 @@ fn a_gpu_that_was_free_before_the_lock_was_ours_may_not_be_free_any_more() {
     let mut guard = leases.lock().unwrap();
     guard.publish(&nothing).unwrap();
     // It has heard that the GPU is free, and cannot take it yet.
-    await_wait_for_lock(&running);
+    await_wait_for_lock(&world, 1);
     guard.publish(&gpu).unwrap();
     drop(guard);
     let why = world.why("1.1");
@@ -71,7 +65,7 @@ fn while_another_run_decides_ctrl_c_is_heard() {
     let mut leases = run_of_bob(&world);
     let guard = leases.lock().unwrap();
     let running = world.start(["run", "--gpus", "0", "--", "true"]);
-    await_wait_for_lock(&running);
+    await_wait_for_lock(&world, 1);
     running.signal(Signal::INT);
     let done = running.finish();
     assert_eq!(done.code, 130, "{done:?}");

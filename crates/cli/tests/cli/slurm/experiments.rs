@@ -7,10 +7,10 @@ use packhorse_test_parts::needs;
 
 use super::Cluster;
 use crate::cores::{core_list, our_cores};
-use crate::support::{Done, Running};
+use crate::support::{Done, Running, telling};
 
 /// The first example of the original's manual, with its quote: half a GPU each.
-const HALF_GPU: &str = r#"---
+pub(super) const HALF_GPU: &str = r#"---
 # Slurm config
 name: "SLURM"
 partition: "gpu"
@@ -55,10 +55,9 @@ name: exp
 repetitions: 8
 "#;
 
-/// Tells what it has, and waits for the others of its job.
-const TELLING: &str = "echo $SLURM_ARRAY_TASK_ID $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS \
-    $(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status) $PACKHORSE_CPU_CORES | tee came; \
-    read x < gate";
+/// What a repetition tells that it has.
+const TOLD: &str = "$SLURM_ARRAY_TASK_ID $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS \
+    $(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status) $PACKHORSE_CPU_CORES";
 
 /// What a repetition has told.
 #[derive(Clone, Debug)]
@@ -129,7 +128,7 @@ impl Cluster {
     fn meet_each(&self, file: &str, meetings: &[usize]) -> (Done, Vec<TellingRep>) {
         self.world.write("config.yml", file);
         let mut meeting = self.world.meeting();
-        let words = ["exp", "config.yml", "-s", "--wait", "--", "sh", "-c", TELLING];
+        let words = ["exp", "config.yml", "-s", "--wait", "--", "sh", "-c", &telling(TOLD)];
         let running = Running::start(self.command(words));
         let met = meetings.iter().flat_map(|tasks| meeting.of(*tasks));
         let met = met.map(|said| TellingRep::read(&said)).collect();
@@ -422,27 +421,4 @@ fn where_nothing_says_how_many_fit_they_go_one_after_the_other() {
     });
     let words: Vec<String> = words.collect();
     assert_eq!(words, ["started", "finished"].repeat(3), "{done:?}");
-}
-
-#[test]
-fn what_makes_no_sense_on_a_cluster_is_refused() {
-    needs!(Slurm);
-    let cluster = Cluster::of_the_manual();
-    let work = "gpus_per_rep";
-    for (change, words, said) in [
-        ("", vec!["-t"], "-t is for runs on this machine"),
-        ("experiment_copy_src: .\n", vec![], "and no experiment_copy_dst"),
-        ("experiment_copy_dst: x\n", vec![], "experiment_copy_src is missing"),
-        ("", vec!["--multicopy"], "--multicopy needs experiment_copy_src"),
-        ("partition: wrong\n", vec![], "wrong"),
-    ] {
-        let mut file = HALF_GPU.replace(work, &format!("{change}{work}"));
-        if change.starts_with("partition") {
-            file = file.replacen("partition: \"gpu\"\n", "", 1);
-        }
-        let done = cluster.exp(&file, &[words.as_slice(), &["--", "true"]].concat());
-        assert_eq!(done.code, 2, "{done:?}");
-        assert!(done.stderr.contains(said), "{said}: {done:?}");
-    }
-    assert!(!cluster.world.work().join("results").exists());
 }
