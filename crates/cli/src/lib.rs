@@ -13,6 +13,7 @@ mod commands;
 mod dropin;
 mod program;
 mod report;
+mod stdout;
 mod terminal;
 mod wording;
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use packhorse_model::Exit;
+use packhorse_model::{Exit, TerminalFilter};
 use packhorse_session::SessionError;
 
 use crate::{args, commands, dropin, wording};
@@ -93,8 +93,13 @@ pub(crate) fn complain(text: &str) {
     complain_as_it_is(&wording::message(text.to_owned()));
 }
 
-/// Says something on standard error that may have colours.
+/// Says something on standard error that may have colours, and nothing else to obey.
 pub(crate) fn complain_as_it_is(text: &str) {
+    let mut bytes = Vec::new();
+    let mut filter = TerminalFilter::default();
+    filter.push(text.as_bytes(), &mut bytes);
+    filter.finish(&mut bytes);
+    bytes.push(b'\n');
     // If standard error is gone there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = std::io::stderr().write_all(&bytes);
 }

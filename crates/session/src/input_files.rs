@@ -7,8 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err::File;
-use packhorse_intake::printable;
-use packhorse_model::InputFile;
+use packhorse_model::{InputFile, printable};
 
 use crate::SessionError;
 use crate::source::InputStream;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::table::{print_json, table};
 use crate::args::ConfigArgs;
+use crate::stdout::stdout;
 use crate::{complain, wording};
 
 /// `packhorse config`
@@ -43,7 +44,7 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
         };
         shown.add_row([key, value, from]);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     for line in shown.lines() {
         writeln!(out, "{}", wording::printable(line.trim_end()))?;
     }

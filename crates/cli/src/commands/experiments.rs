@@ -21,6 +21,7 @@ use super::launch::{DoorRun, Order, observer};
 use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
 use crate::args::ExperimentArgs;
+use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
 /// An experiment file that was read.
@@ -281,7 +282,7 @@ fn warn_of_names(experiments: &Experiments) {
 
 /// `--expand`: a line for each run.
 fn expand(experiments: &Experiments) -> anyhow::Result<Exit> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for run in 0..experiments.runs() {
         writeln!(out, "{}", experiments.expanded(run))?;
     }
@@ -293,7 +294,7 @@ fn expand(experiments: &Experiments) -> anyhow::Result<Exit> {
 fn slurm_document(experiments: &Experiments) -> anyhow::Result<Exit> {
     if let Some(slurm) = experiments.slurm() {
         let document = Value::Object(slurm.json());
-        writeln!(std::io::stdout().lock(), "{document}")?;
+        writeln!(stdout(), "{document}")?;
     }
     Ok(Exit::Success)
 }
@@ -312,7 +313,7 @@ struct ListedRepetition<'a> {
 
 /// `--list`: a line for each repetition.
 fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for repetition in repetition_states(&open.experiments, args.job) {
         let (_, rep, state) = repetition?;
         let folder = rep.folder();
@@ -339,7 +340,7 @@ fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
 
 /// `--dry-run`: the commands that would run, and as remarks what is skipped.
 fn dry_run(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for repetition in repetition_states(&open.experiments, args.job) {
         let (_, rep, state) = repetition?;
         if args.overwrite || !state.is_done() {

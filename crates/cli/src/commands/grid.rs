@@ -18,6 +18,7 @@ use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
 use super::slurm::{ClusterLaunch, launch};
 use crate::args::GridArgs;
+use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
 /// A grid file that was read.
@@ -275,7 +276,7 @@ fn warn_of_names(grid: &Grid) {
 
 /// `--list`: a line for each test.
 fn list(open: &OpenGrid, json: bool) -> anyhow::Result<Exit> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
         let folder = open.grid.folder(place);
@@ -295,7 +296,7 @@ fn list(open: &OpenGrid, json: bool) -> anyhow::Result<Exit> {
 fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     order(args, open)?;
     let force = is_forced(open, args);
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
         if force || !state.is_done() {

@@ -28,6 +28,7 @@ use crate::args::{
     Cli, CsvArgs, ExperimentArgs, GridArgs, ImaginedArgs, LaunchArgs, PlanArgs, PlannedDoor,
     RunArgs, Verb,
 };
+use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
 /// No machine has more.
@@ -300,7 +301,7 @@ fn show(plan: &Plan, devices: &Devices) -> anyhow::Result<Exit> {
         device_name: &|device| device_name(devices, device),
         task_name: &|task: TaskId| task.number.to_string(),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     write!(out, "{}", wording::lines(&chart.to_string()))?;
     for (task, reason) in &plan.refused {
         let number = task.number;

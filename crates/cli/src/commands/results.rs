@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::slurm::refresh_shown;
 use super::table::print_json;
 use crate::args::ResultsArgs;
+use crate::stdout::stdout;
 use crate::{complain, wording};
 use keys::MetricValue;
 use listing::ResultsOrigin;
@@ -42,7 +43,7 @@ pub fn results(args: &ResultsArgs) -> anyhow::Result<Exit> {
     if args.json {
         return print_json(&tests.iter().map(as_json).collect());
     }
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.csv {
         csv::write(&mut out, &tests)?;
     } else if let [x, y] = &args.plot[..] {

@@ -18,6 +18,7 @@ mod export;
 mod gpus;
 mod grid;
 mod health;
+mod hostile_output;
 mod intake;
 mod leftovers;
 mod listing;
