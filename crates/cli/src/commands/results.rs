@@ -116,6 +116,7 @@ fn as_json(test: &TestResult) -> Value {
     let metrics = test.metrics.iter().map(|(name, summary)| {
         let mut value = json!(summary);
         value["best"] = match which_is_best(name) {
+            _ if summary.is_diverged() => value["last"].clone(),
             MetricValue::Highest => value["highest"].clone(),
             _ => value["lowest"].clone(),
         };
@@ -129,6 +130,7 @@ fn as_json(test: &TestResult) -> Value {
         "params": test.params,
         "outcome": test.outcome.word(),
         "detail": test.outcome.detail(),
+        "diverged": diverged(test).collect::<Vec<_>>(),
         "command": test.command,
         "attempts": test.attempts,
         "started": test.started,
@@ -141,6 +143,12 @@ fn as_json(test: &TestResult) -> Value {
         "log": log,
         "metrics": metrics.collect::<Map<String, Value>>(),
     })
+}
+
+/// The metrics of a test that ended with NaN or infinity.
+fn diverged(test: &TestResult) -> impl Iterator<Item = &str> {
+    let metrics = test.metrics.iter();
+    metrics.filter(|(_, summary)| summary.is_diverged()).map(|(name, _)| name.as_str())
 }
 
 fn which_is_best(metric: &str) -> MetricValue {
