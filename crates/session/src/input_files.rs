@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err::File;
 use packhorse_model::{InputFile, printable};
+use packhorse_proc::refuse_devices;
 
 use crate::SessionError;
 use crate::source::InputStream;
@@ -34,6 +35,7 @@ fn open(path: &Path) -> Result<InputStream, SessionError> {
         let text = format!("{name} is a folder, not a file with commands");
         return Err(SessionError::Rendered(text));
     }
+    refuse_devices(file.file(), &name)?;
     Ok(InputStream { name, file })
 }
 

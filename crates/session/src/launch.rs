@@ -15,6 +15,7 @@ use packhorse_leases::{LeaseError, LeaseOwner, Leases};
 use packhorse_model::{
     DEFAULT_REST, DeviceId, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp,
 };
+use packhorse_proc::{LARGEST_SETTINGS, read_regular};
 use packhorse_store::{Home, NewRun, Reader, Record, RunLock, new_run_uuid};
 use packhorse_supervisor::{
     Children, EndNotice, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
@@ -379,7 +380,8 @@ fn oom_signs(settings: &Settings) -> Result<OomSigns, SessionError> {
     let Some(path) = settings.oom_texts() else {
         return Ok(OomSigns::default());
     };
-    let text = fs_err::read_to_string(&path)?;
+    let text = read_regular(&path, LARGEST_SETTINGS)?;
+    let text = String::from_utf8_lossy(&text);
     Ok(OomSigns::parse(&path, &text)?)
 }
 

@@ -86,7 +86,7 @@ pub use journal::Journal;
 pub use launch::Launch;
 pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
-pub use plan::{DevicesNow, plan_submissions, read_all};
+pub use plan::{DevicesNow, PlannedTasks, plan_submissions, read_all};
 pub use repetition_fit::{SharedRoom, fit_here, say_what_each_gets, warn_of_limits};
 pub use results::{
     TestOutcome, TestResult, folder_results, is_more_better, run_results, task_result,

@@ -1,4 +1,4 @@
-use std::io::{BufWriter, Read as _, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -6,6 +6,7 @@ use std::rc::Rc;
 use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::Experiments;
 use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, SourceSpec};
+use packhorse_proc::{LARGEST_SETTINGS, read_to_limit};
 use packhorse_session::{
     NamedProcess, RunningTests, TaskChecks, add_place, experiments_source, fit_here,
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
@@ -147,10 +148,10 @@ fn read(args: &mut ExperimentArgs) -> anyhow::Result<OpenExperiments> {
     };
     let mut text = None;
     if path == Path::new("-") {
-        let mut read = String::new();
-        let mut input = std::io::stdin().lock();
-        input.read_to_string(&mut read).context("standard input cannot be read")?;
-        text = Some(read);
+        let input = std::io::stdin().lock();
+        let read = read_to_limit(input, "standard input", LARGEST_SETTINGS);
+        let read = read.context("standard input cannot be read")?;
+        text = Some(String::from_utf8(read).context("standard input is not UTF-8")?);
         spec.shown = "standard input".into();
     }
     let is_file = text.is_none();

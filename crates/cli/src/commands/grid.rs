@@ -6,6 +6,7 @@ use std::rc::Rc;
 use anyhow::{Context as _, bail};
 use packhorse_intake::grid::{Grid, GridSelection};
 use packhorse_model::{Command, Exit, GridSpec, PoolSpec, SourceSpec};
+use packhorse_proc::{LARGEST_SETTINGS, read_whole};
 use packhorse_session::{
     RunningTests, SchedulerLog, TaskChecks, TestAtWork, TestState, add_place, grid_language,
     grid_source, read_grid, test_states, tidy_results,
@@ -115,7 +116,7 @@ fn read(args: &mut GridArgs) -> anyhow::Result<OpenGrid> {
             path.display()
         );
     };
-    let text = String::from_utf8(fs_err::read(&path)?)
+    let text = String::from_utf8(read_whole(&path, LARGEST_SETTINGS)?)
         .with_context(|| format!("{} is not UTF-8", path.display()))?;
     let words = std::mem::take(&mut args.command).into_iter();
     let words: Vec<Vec<u8>> = words.map(OsStringExt::into_vec).collect();
