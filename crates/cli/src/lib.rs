@@ -11,6 +11,7 @@
 pub mod args;
 mod commands;
 mod dropin;
+mod limits;
 mod program;
 mod report;
 mod stdout;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use packhorse_model::{Exit, TerminalFilter};
 use packhorse_session::SessionError;
 
-use crate::{args, commands, dropin, wording};
+use crate::{args, commands, dropin, limits, wording};
 
 /// The names of links that slurm.conf can name as Prolog and Epilog, which take no arguments.
 const PROLOG: &str = "packhorse-prolog";
@@ -21,6 +21,16 @@ fn node_config(words: &[OsString]) -> PathBuf {
 
 /// Does what the command line says.
 pub fn main() -> Exit {
+    if let Err(limit) = limits::check() {
+        complain(&format!("error: {limit}"));
+        return Exit::Usage;
+    }
+    run()
+}
+
+/// Not inlined: it takes more stack than there may be.
+#[inline(never)]
+fn run() -> Exit {
     let words: Vec<OsString> = std::env::args_os().collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);
     let result = match name.and_then(|name| name.to_str()) {
@@ -38,6 +48,9 @@ pub fn main() -> Exit {
             return Exit::Success;
         }
         let mut text = in_full(&error);
+        if let Some(hint) = limits::hint(&error).filter(|_| !text.contains("\nhint: ")) {
+            text += &hint;
+        }
         // An excerpt of what somebody wrote comes with a heading of its own.
         if !text.contains("error: ") {
             text.insert_str(0, "error: ");

@@ -95,7 +95,7 @@ pub use resume::{Resume, WhichTasks};
 pub use run_part::{PartTime, RunPart};
 pub use scheduler_log::SchedulerLog;
 pub use series::MetricSeries;
-pub use signals::{ProgramSignal, Signals};
+pub use signals::{ProgramSignal, Signals, ignore_file_size_signal};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use stop::{StoppedRun, stop_run};
 pub use sweep::{build_sweep, sweep_source};

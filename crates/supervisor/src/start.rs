@@ -39,7 +39,15 @@ impl Failure {
     /// Sorts what the system said.
     fn new(doing: &str, error: &io::Error) -> Self {
         use rustix::io::Errno;
-        let message = format!("cannot {doing}: {error}");
+        use rustix::process::{Resource, getrlimit};
+        let mut message = format!("cannot {doing}: {error}");
+        if let (Some(Errno::AGAIN), Some(limit)) =
+            (Errno::from_io_error(error), getrlimit(Resource::Nproc).current)
+        {
+            message += &format!(
+                ": the limit on this user's processes and threads is {limit} (`ulimit -u`)"
+            );
+        }
         match Errno::from_io_error(error) {
             Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE) => Self::Later(message),
             _ => Self::Final(message),

@@ -21,6 +21,7 @@ mod health;
 mod hostile_output;
 mod intake;
 mod leftovers;
+mod limits;
 mod listing;
 mod live;
 mod logs;
