@@ -338,8 +338,9 @@ fn gpus_that_were_taken_out_are_left_out() {
 #[test]
 fn a_plan_takes_at_most_300_bytes_for_each_line() {
     let world = World::new();
-    let lines: String = (0..40_000).map(|it| format!("python train.py --lr 0.{it}\n")).collect();
-    world.write("commands", lines);
+    let lines: Vec<String> =
+        (0..40_000).map(|it| format!("python train.py --lr 0.{it}\n")).collect();
+    world.write("commands", lines.concat());
     // 20 MiB for the program, in KiB, and the rest for the lines. What is used is limited, not
     // measured.
     let limit = 20 * 1024 + 40_000 * 300 / 1024;
