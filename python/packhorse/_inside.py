@@ -15,7 +15,6 @@ def log(**metrics: float) -> None:
     the same, and means nothing.
     """
     import json
-    import math
 
     values: dict[str, float] = {}
     for name, value in metrics.items():
@@ -25,9 +24,7 @@ def log(**metrics: float) -> None:
             raise TypeError(f"{name}={value!r} is no number")
         if name == "step" and int(value) != value:
             raise ValueError(f"step={value!r} is no whole number")
-        if not math.isfinite(value):
-            # JSON has no word for it, and a diverged loss must not end the training.
-            continue
+        # NaN and infinity too: `json` writes them, and Packhorse reads them.
         values[name] = value
     if not values.keys() - {"step"}:
         return

@@ -169,7 +169,9 @@ class Run:
         elif kind == "measured" and event["attempt"] > 0:
             result.peak_vram = event["peak"]
         elif kind == "metrics":
-            result.metrics.update(event["values"])
+            for name, value in event["values"].items():
+                # JSON has no NaN and no infinity: they come as text.
+                result.metrics[name] = float(value) if isinstance(value, str) else value
         elif kind == "finished":
             result.outcome = event["outcome"]
             result.detail = event["detail"]

@@ -136,7 +136,8 @@ def test_log_prints_one_line_for_packhorse() -> None:
     assert done.stdout.splitlines() == [
         "before",
         'packhorse: {"loss": 0.5, "step": 3}',
-        'packhorse: {"other": 1}',
+        'packhorse: {"loss": NaN, "other": 1}',
+        'packhorse: {"loss": Infinity}',
         "loss='high' is no number",
         "{} True",
     ], done.stderr

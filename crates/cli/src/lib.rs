@@ -11,8 +11,10 @@
 pub mod args;
 mod commands;
 mod dropin;
+mod limits;
 mod program;
 mod report;
+mod stdout;
 mod terminal;
 mod wording;
 

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use packhorse_model::Exit;
+use packhorse_model::{Exit, TerminalFilter};
 use packhorse_session::{SessionError, end_on_signals};
 use packhorse_store::Home;
 
-use crate::{args, commands, dropin, wording};
+use crate::{args, commands, dropin, limits, wording};
 
 /// The names of links that slurm.conf can name as Prolog and Epilog, which take no arguments.
 const PROLOG: &str = "packhorse-prolog";
@@ -23,6 +23,16 @@ fn node_config(words: &[OsString]) -> PathBuf {
 /// Does what the command line says.
 pub fn main() -> Exit {
     end_on_signals();
+    if let Err(limit) = limits::check() {
+        complain(&format!("error: {limit}"));
+        return Exit::Usage;
+    }
+    run()
+}
+
+/// Not inlined: it takes more stack than there may be.
+#[inline(never)]
+fn run() -> Exit {
     let words: Vec<OsString> = std::env::args_os().collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);
     let result = match name.and_then(|name| name.to_str()) {
@@ -40,6 +50,9 @@ pub fn main() -> Exit {
             return Exit::Success;
         }
         let mut text = in_full(&error);
+        if let Some(hint) = limits::hint(&error).filter(|_| !text.contains("\nhint: ")) {
+            text += &hint;
+        }
         // An excerpt of what somebody wrote comes with a heading of its own.
         if !text.contains("error: ") {
             text.insert_str(0, "error: ");
@@ -104,8 +117,13 @@ pub(crate) fn complain(text: &str) {
     complain_as_it_is(&wording::message(text.to_owned()));
 }
 
-/// Says something on standard error that may have colours.
+/// Says something on standard error that may have colours, and nothing else to obey.
 pub(crate) fn complain_as_it_is(text: &str) {
+    let mut bytes = Vec::new();
+    let mut filter = TerminalFilter::default();
+    filter.push(text.as_bytes(), &mut bytes);
+    filter.finish(&mut bytes);
+    bytes.push(b'\n');
     // If standard error is gone there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = std::io::stderr().write_all(&bytes);
 }

@@ -9,10 +9,23 @@ pub fn size() -> (usize, usize) {
     (if columns == 0 { 80 } else { columns }, if rows == 0 { 24 } else { rows })
 }
 
+/// Whether standard output is a terminal, even one that cannot be drawn on.
+pub fn is_stdout() -> bool {
+    rustix::termios::isatty(rustix::stdio::stdout())
+}
+
 /// Whether standard output is a terminal that can be drawn on.
 pub fn can_draw() -> bool {
-    rustix::termios::isatty(rustix::stdio::stdout())
-        && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+    is_stdout() && has_capable_name()
+}
+
+/// The same of standard error.
+pub fn can_draw_stderr() -> bool {
+    rustix::termios::isatty(rustix::stdio::stderr()) && has_capable_name()
+}
+
+fn has_capable_name() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// How long a line for people may be: as long as it likes where it is not seen on a

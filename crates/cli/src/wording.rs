@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use packhorse_intake::printable;
 use packhorse_model::{Command, MetricSummary};
+pub use packhorse_model::{printable, printable_output};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A length of time in at most two units: `340ms`, `3.2s`, `2m10s`, `1h05m`, `2d03h`.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use packhorse_model::push_printable;
 use packhorse_proc::ProcEntry;
 use packhorse_trust::user_name;
 
@@ -66,12 +67,18 @@ fn command(entry: &ProcEntry) -> Option<String> {
     Some(format!("[{}]", printable(&name)))
 }
 
-/// Other users choose these bytes, and they end up on a terminal: zeros, line
-/// ends and escape sequences are replaced.
+/// Other users choose these bytes, and they end up on a terminal. Zeros stand between words.
 fn printable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let text = text.replace(char::is_control, " ");
-    text.trim_end().to_owned()
+    let mut text = String::new();
+    let words = bytes.split(|&byte| byte == 0);
+    for (number, word) in words.enumerate() {
+        if number > 0 {
+            text.push(' ');
+        }
+        push_printable(&mut text, word);
+    }
+    text.truncate(text.trim_end().len());
+    text
 }
 
 #[cfg(test)]
@@ -83,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_command_line_cannot_control_the_terminal() {
-        assert_eq!(printable(b"python\0a b\0\x1b[2J\n\xff\0"), "python a b  [2J \u{fffd}");
+        assert_eq!(printable(b"python\0a b\0\x1b[2J\n\xff\0"), "python a b ␛[2J␊\u{fffd}");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The piece of input that an error is about, quoted with a mark under it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+use packhorse_model::{printable, push_printable};
 
 use crate::InputProblem;
 
@@ -138,44 +139,6 @@ fn characters(bytes: &[u8]) -> u64 {
         .map(|chunk| chunk.valid().chars().count() + usize::from(!chunk.invalid().is_empty()))
         .sum();
     count as u64
-}
-
-/// The text on one line, with nothing in it that could move the cursor, change colours or
-/// turn the direction of writing.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().all(|c| show(c) == c) {
-        Cow::Borrowed(text)
-    } else {
-        Cow::Owned(text.chars().map(show).collect())
-    }
-}
-
-/// Appends one printable character for every character of `bytes`.
-fn push_printable(text: &mut String, bytes: &[u8]) {
-    for chunk in bytes.utf8_chunks() {
-        text.extend(chunk.valid().chars().map(show));
-        if !chunk.invalid().is_empty() {
-            text.push('\u{fffd}');
-        }
-    }
-}
-
-fn show(c: char) -> char {
-    match c {
-        '\t' => ' ',
-        // Unicode has pictures of the control characters, in their order.
-        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or(' '),
-        '\u{7f}' => '\u{2421}',
-        // Invisible, or turning the direction of what follows.
-        '\u{80}'..='\u{9f}'
-        | '\u{ad}'
-        | '\u{61c}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' => '\u{fffd}',
-        _ => c,
-    }
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub mod sweep;
 pub mod task_lines;
 
 pub use entry::Entry;
-pub use excerpt::{Colour, Severity, printable};
+pub use excerpt::{Colour, Severity};
 pub use input_error::{InputError, InputProblem};
 pub use nearest::{did_you_mean, nearest};
 pub use reader::{TaskLanguage, TaskReader};

@@ -60,6 +60,12 @@ impl TaskReader {
         self.splitter.push(bytes);
     }
 
+    /// Whether the input is in the middle of a line so long that no end of it is to be
+    /// expected: more than 256 MiB.
+    pub fn is_endless(&self) -> bool {
+        self.splitter.is_endless()
+    }
+
     /// The input has ended: what has no newline yet is its last line.
     pub fn finish(&mut self) {
         self.splitter.end();

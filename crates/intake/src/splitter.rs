@@ -8,6 +8,9 @@ const KEPT: usize = 256 << 10;
 /// longer one only so much is kept, and one byte more by which it is known.
 pub const LONGEST: usize = 16 << 20;
 
+/// Where so much is behind [`LONGEST`] and still no separator, none is waited for.
+const ENDLESS: u64 = 240 << 20;
+
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     buffer: Vec<u8>,
@@ -16,6 +19,8 @@ pub(crate) struct Splitter {
     /// There is no separator between `start` and it: a line that arrives in a
     /// thousand chunks is still searched only once.
     searched: usize,
+    /// How much of the piece that has no end yet was left out, since it is too long.
+    left_out: u64,
     /// Whether any byte that was pushed is NUL: to look once at a whole push costs
     /// much less than to look at each line.
     has_nul: bool,
@@ -47,6 +52,11 @@ impl Splitter {
         self.has_nul
     }
 
+    /// Whether the piece that has no end yet is so long that none is to be expected.
+    pub fn is_endless(&self) -> bool {
+        self.left_out > ENDLESS
+    }
+
     /// How many bytes wait for their separator, or to be asked for.
     pub fn held(&self) -> usize {
         self.buffer.len() - self.start
@@ -58,9 +68,12 @@ impl Splitter {
             let piece = self.start..self.searched + length;
             self.start = piece.end + 1;
             self.searched = self.start;
+            self.left_out = 0;
             return Some(&self.buffer[piece]);
         }
-        self.buffer.truncate(self.start + LONGEST + 1);
+        let kept = self.buffer.len().min(self.start + LONGEST + 1);
+        self.left_out += (self.buffer.len() - kept) as u64;
+        self.buffer.truncate(kept);
         self.searched = self.buffer.len();
         if self.ended && self.held() > 0 {
             let piece = self.start..self.buffer.len();

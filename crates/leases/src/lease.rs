@@ -1,4 +1,4 @@
-use packhorse_model::{Claim, LeaseContent, LeasedDevice, RunId};
+use packhorse_model::{Claim, LeaseContent, LeasedDevice, RunId, printable};
 use packhorse_proc::ProcessKey;
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -199,24 +199,22 @@ fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
 impl LeaseOwner {
     fn printable(&self) -> Self {
         Self {
-            user: printable(&self.user),
+            user: short(&self.user),
             run: self.run,
-            command: printable(&self.command),
-            home: printable(&self.home),
+            command: short(&self.command),
+            home: short(&self.home),
         }
     }
 }
 
 fn named_printably(mut held: LeasedDevice) -> LeasedDevice {
-    held.device = printable(&held.device).into();
+    held.device = short(&held.device).into();
     held
 }
 
-/// Other users choose the text, and it ends up on a terminal: makes it short, and replaces
-/// control characters.
-fn printable(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().take(LONGEST_TEXT).map(visible).collect()
+/// Other users choose the text, and it ends up on a terminal: its beginning, printable.
+fn short(text: &str) -> String {
+    printable(text).chars().take(LONGEST_TEXT).collect()
 }
 
 #[cfg(test)]
@@ -318,11 +316,11 @@ mod tests {
         let LeaseFile::Lease(lease, _) = parse(&bytes, NAME, &system()) else {
             panic!("not read");
         };
-        assert_eq!(lease.owner.user, "\u{fffd}[2Jroot\u{fffd}");
+        assert_eq!(lease.owner.user, "␛[2Jroot\u{fffd}");
         assert_eq!(lease.owner.command.len(), LONGEST_TEXT);
         // Somebody else may write it in another way.
         let text = String::from_utf8(bytes).unwrap();
-        let raw = text.replace("\u{fffd}[2J", r"\u001b[2J");
+        let raw = text.replace("␛[2J", r"\u001b[2J");
         assert_ne!(raw, text);
         assert_eq!(parse(raw.as_bytes(), NAME, &system()), LeaseFile::Lease(lease, Vec::new()));
     }
@@ -338,7 +336,7 @@ mod tests {
         let LeaseFile::Lease(lease, _) = parse(&bytes, NAME, &system()) else {
             panic!("not read");
         };
-        let tame = [held("\u{fffd}[2J\u{fffd}GPU 1", 1)];
+        let tame = [held("␛[2J␊GPU 1", 1)];
         assert_eq!(lease.held, tame);
         assert_eq!(lease.claim.unwrap().devices, tame);
     }

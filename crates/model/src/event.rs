@@ -77,7 +77,11 @@ pub enum EventKind {
         /// Which attempt, counted from 1; 0 is a probe.
         attempt: u32,
         /// The values by their names.
-        #[serde(serialize_with = "number::map")]
+        #[serde(serialize_with = "number::map", deserialize_with = "number::read_map")]
+        #[cfg_attr(
+            feature = "schema",
+            schemars(with = "BTreeMap<String, crate::schema::MetricNumber>")
+        )]
         values: BTreeMap<String, f64>,
         /// Where in the work they were measured, if the line says so.
         #[serde(serialize_with = "number::option")]

@@ -22,6 +22,7 @@ mod optional;
 mod outcome;
 mod peak;
 mod placement;
+mod printable;
 mod process;
 mod quantity;
 mod record;
@@ -48,6 +49,7 @@ pub use metric::{MetricLine, MetricLineError, MetricSummary};
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
+pub use printable::{TerminalFilter, printable, printable_output, push_printable};
 pub use process::{AttemptEnd, OutputMode, ProcessEvent, StopMode};
 pub use quantity::{Bytes, Milli, ParseValueError, parse_duration};
 pub use record::{

@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 /// One line of metrics: the values that an attempt printed together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricLine {
-    /// The values by their names, all of them finite.
+    /// The values by their names. NaN and infinity are values: that is how a training ends
+    /// that has diverged.
     pub values: BTreeMap<String, f64>,
     /// Where in the work they were measured, such as the number of an epoch.
     pub step: Option<f64>,
@@ -21,14 +22,11 @@ pub enum MetricLineError {
     /// It is something else than JSON.
     #[error("it is not JSON")]
     NotJson,
-    /// JSON has no such numbers.
-    #[error("NaN and Infinity are not finite numbers")]
-    NotFinite,
     /// It is JSON, but no object.
     #[error("it is not a JSON object")]
     NotAnObject,
     /// A value is something else than a number.
-    #[error("`{name}` is not a finite number")]
+    #[error("`{name}` is not a number")]
     NotANumber { name: String },
     /// A name is empty, or goes on for too long.
     #[error("names have 1 to {} bytes", MetricLine::LONGEST_NAME)]
@@ -48,25 +46,21 @@ impl MetricLine {
     /// The member that is no metric, but says where the others were measured.
     const STEP: &str = "step";
 
-    /// Reads what follows the prefix: a JSON object of numbers. `None` if it is not
-    /// right: [`MetricLine::explain`] says why.
+    /// Reads what follows the prefix: a JSON object of numbers, among them `NaN`,
+    /// `Infinity` and `-Infinity` as Python writes them, and the same words as text.
+    /// `None` if it is not right: [`MetricLine::explain`] says why.
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let mut values: BTreeMap<String, f64> = serde_json::from_slice(text).ok()?;
-        let step = values.remove(Self::STEP);
+        let values = serde_json::from_slice::<BTreeMap<String, f64>>(text);
+        let mut values = values.or_else(|_| number::read_words(text)).ok()?;
+        let step = values.remove(Self::STEP).filter(|step| step.is_finite());
         let names = values.keys().all(|name| is_name(name));
         names.then_some(Self { values, step })
     }
 
     /// Why [`MetricLine::parse`] does not take this.
     pub fn explain(text: &[u8]) -> MetricLineError {
-        let Ok(value) = serde_json::from_slice::<Value>(text) else {
-            // What Python's `json` and others write all the same.
-            let has = |word: &str| text.windows(word.len()).any(|part| part == word.as_bytes());
-            return if has("NaN") || has("Infinity") {
-                MetricLineError::NotFinite
-            } else {
-                MetricLineError::NotJson
-            };
+        let Ok(value) = serde_json::from_slice::<Value>(&number::quote_words(text)) else {
+            return MetricLineError::NotJson;
         };
         let Value::Object(members) = value else {
             return MetricLineError::NotAnObject;
@@ -74,7 +68,9 @@ impl MetricLine {
         if !members.keys().all(|name| is_name(name)) {
             return MetricLineError::WrongName;
         }
-        let wrong = members.into_iter().find(|(_, value)| !value.is_number());
+        let is_word = |value: &Value| value.as_str().and_then(number::of_word).is_some();
+        let mut members = members.into_iter();
+        let wrong = members.find(|(_, value)| !value.is_number() && !is_word(value));
         let name = wrong.map_or_else(String::new, |(name, _)| name);
         MetricLineError::NotANumber { name }
     }
@@ -85,19 +81,20 @@ fn is_name(name: &str) -> bool {
 }
 
 /// What is kept of the values that one attempt printed under one name.
-///
-/// All of them are finite: JSON has no way to write anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MetricSummary {
     /// The value that was printed last.
-    #[serde(serialize_with = "number::serialize")]
+    #[serde(with = "number")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::MetricNumber"))]
     pub last: f64,
-    /// The lowest value.
-    #[serde(serialize_with = "number::serialize")]
+    /// The lowest finite value; the last one if none is finite.
+    #[serde(with = "number")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::MetricNumber"))]
     pub lowest: f64,
-    /// The highest value.
-    #[serde(serialize_with = "number::serialize")]
+    /// The highest finite value; the last one if none is finite.
+    #[serde(with = "number")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::MetricNumber"))]
     pub highest: f64,
     /// How many values there were.
     pub count: u64,
@@ -109,6 +106,11 @@ impl MetricSummary {
         Self { last: value, lowest: value, highest: value, count: 1 }
     }
 
+    /// Whether the values ended with one that is not finite.
+    pub const fn is_diverged(&self) -> bool {
+        !self.last.is_finite()
+    }
+
     /// Counts one more value, the latest.
     pub fn add(&mut self, value: f64) {
         self.append(&Self::of(value));
@@ -117,17 +119,112 @@ impl MetricSummary {
     /// Counts values that came after these.
     pub fn append(&mut self, later: &Self) {
         self.last = later.last;
-        self.lowest = self.lowest.min(later.lowest);
-        self.highest = self.highest.max(later.highest);
+        self.lowest = finite(self.lowest, later.lowest, f64::min);
+        self.highest = finite(self.highest, later.highest, f64::max);
         self.count = self.count.saturating_add(later.count);
     }
 }
 
-/// Numbers as people write them: whole ones without a fraction.
-pub(crate) mod number {
-    use super::{BTreeMap, Serialize, Serializer};
+/// One of two numbers, by the way of choosing if both are finite. If none is, the later.
+fn finite(earlier: f64, later: f64, choose: fn(f64, f64) -> f64) -> f64 {
+    match (earlier.is_finite(), later.is_finite()) {
+        (true, true) => choose(earlier, later),
+        (true, false) => earlier,
+        (false, _) => later,
+    }
+}
 
-    struct Written(f64);
+/// Numbers as people write them: whole ones without a fraction. JSON has no others than
+/// finite ones, so `"NaN"`, `"Infinity"` and `"-Infinity"` are text.
+pub(crate) mod number {
+    use serde::de::Error as _;
+
+    use super::{BTreeMap, Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) struct Written(pub(super) f64);
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Read {
+        Number(f64),
+        Word(String),
+    }
+
+    impl<'de> Deserialize<'de> for Written {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            match Read::deserialize(deserializer)? {
+                Read::Number(number) => Ok(Self(number)),
+                Read::Word(word) => of_word(&word)
+                    .map(Self)
+                    .ok_or_else(|| D::Error::custom(format!("`{word}` is not a number"))),
+            }
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Written::deserialize(deserializer).map(|Written(number)| number)
+    }
+
+    /// The same for several with names.
+    pub(crate) fn read_map<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<String, f64>, D::Error> {
+        BTreeMap::deserialize(deserializer).map(plain)
+    }
+
+    fn plain(numbers: BTreeMap<String, Written>) -> BTreeMap<String, f64> {
+        numbers.into_iter().map(|(name, Written(number))| (name, number)).collect()
+    }
+
+    /// Reads numbers with names where they are mixed with words.
+    pub(super) fn read_words(text: &[u8]) -> serde_json::Result<BTreeMap<String, f64>> {
+        serde_json::from_slice(&quote_words(text)).map(plain)
+    }
+
+    /// What is no finite number, by the words that programs write for it.
+    pub(super) fn of_word(word: &str) -> Option<f64> {
+        Some(match word.to_ascii_lowercase().as_str() {
+            "nan" | "+nan" | "-nan" => f64::NAN,
+            "inf" | "+inf" | "infinity" | "+infinity" => f64::INFINITY,
+            "-inf" | "-infinity" => f64::NEG_INFINITY,
+            _ => return None,
+        })
+    }
+
+    /// JSON with quotes around such words where they stand as Python and others write them.
+    pub(super) fn quote_words(text: &[u8]) -> Vec<u8> {
+        let mut quoted = Vec::with_capacity(text.len() + 16);
+        let mut rest = text;
+        let is_of_word = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'+' | b'-');
+        while let Some(&first) = rest.first() {
+            let length = if first == b'"' {
+                end_of_string(rest)
+            } else {
+                rest.iter().take_while(|byte| is_of_word(byte)).count().max(1)
+            };
+            let (token, after) = rest.split_at(length);
+            if std::str::from_utf8(token).is_ok_and(|word| of_word(word).is_some()) {
+                quoted.push(b'"');
+                quoted.extend_from_slice(token);
+                quoted.push(b'"');
+            } else {
+                quoted.extend_from_slice(token);
+            }
+            rest = after;
+        }
+        quoted
+    }
+
+    /// How long the string is that the text begins with, quotes included.
+    fn end_of_string(text: &[u8]) -> usize {
+        let mut is_escaped = false;
+        let inside = text[1..].iter().take_while(|&&byte| {
+            let ends = byte == b'"' && !is_escaped;
+            is_escaped = byte == b'\\' && !is_escaped;
+            !ends
+        });
+        (inside.count() + 2).min(text.len())
+    }
 
     impl Serialize for Written {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -139,6 +236,13 @@ pub(crate) mod number {
     pub(crate) fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         // From 2^53 on, a float may stand for another number than the one that was meant.
         const EXACT: f64 = 9e15;
+        if !number.is_finite() {
+            return serializer.serialize_str(match *number {
+                f64::INFINITY => "Infinity",
+                f64::NEG_INFINITY => "-Infinity",
+                _ => "NaN",
+            });
+        }
         if number.fract() == 0.0 && number.abs() < EXACT {
             #[expect(clippy::cast_possible_truncation, reason = "a whole number within the range")]
             serializer.serialize_i64(*number as i64)
@@ -190,8 +294,10 @@ mod tests {
             (r#"{"loss": 0.1} and more"#, MetricLineError::NotJson),
             (r#"{"loss": 1e999}"#, MetricLineError::NotJson),
             (&deep, MetricLineError::NotJson),
-            (r#"{"loss": NaN}"#, MetricLineError::NotFinite),
-            (r#"{"loss": -Infinity}"#, MetricLineError::NotFinite),
+            (r#"{"loss": Nan1}"#, MetricLineError::NotJson),
+            (r#"{"loss": NaN} and more"#, MetricLineError::NotJson),
+            (r#"{"loss": "0.5"}"#, not_a_number("loss")),
+            (r#"{"loss": "Na\u004e "}"#, not_a_number("loss")),
             ("[0.1]", MetricLineError::NotAnObject),
             ("0.1", MetricLineError::NotAnObject),
             (r#"{"loss": 1, "name": "x"}"#, not_a_number("name")),
@@ -208,6 +314,55 @@ mod tests {
         let invalid = b"{\"\xff\": 1}";
         assert_eq!(MetricLine::parse(invalid), None);
         assert_eq!(MetricLine::explain(invalid), MetricLineError::NotJson);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_a_value_and_the_others_of_its_line_are_kept() {
+        for (text, loss) in [
+            (r#"{"loss": NaN, "acc": 0.5, "step": 7}"#, "NaN"),
+            (r#"{"loss":Infinity,"acc":0.5,"step":7}"#, "Infinity"),
+            (r#"{"acc": 0.5, "loss": -Infinity, "step": 7}"#, "-Infinity"),
+            (r#"{"loss": "nan", "acc": 0.5, "step": 7}"#, "NaN"),
+            (r#"{"loss": "-inf", "acc": 0.5, "step": 7}"#, "-Infinity"),
+            (r#"{"loss": inf, "acc": 0.5, "step": 7}"#, "Infinity"),
+        ] {
+            let line = MetricLine::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!((line.values["acc"], line.step), (0.5, Some(7.0)), "{text}");
+            let summary = MetricSummary::of(line.values["loss"]);
+            assert!(summary.is_diverged());
+            let json = serde_json::to_string(&summary).unwrap();
+            let wanted =
+                format!(r#"{{"last":"{loss}","lowest":"{loss}","highest":"{loss}","count":1}}"#);
+            assert_eq!(json, wanted, "{text}");
+            let again: MetricSummary = serde_json::from_str(&json).unwrap();
+            assert_eq!(serde_json::to_string(&again).unwrap(), json);
+        }
+        let line = MetricLine::parse(br#"{"a\"NaN": 1, "NaN": NaN, "step": NaN}"#).unwrap();
+        assert_eq!((line.values["a\"NaN"], line.step), (1.0, None));
+        assert!(line.values["NaN"].is_nan());
+    }
+
+    #[test]
+    fn the_lowest_and_the_highest_are_finite_if_any_value_is() {
+        for (values, last, lowest, highest) in [
+            (&[0.5, f64::NAN][..], "NaN", "0.5", "0.5"),
+            (&[f64::NAN, 2.0, f64::NEG_INFINITY, 1.0], "1", "1", "2"),
+            (&[f64::INFINITY, f64::NAN], "NaN", "NaN", "NaN"),
+            (&[f64::NAN, f64::INFINITY], "inf", "inf", "inf"),
+        ] {
+            for cut in 1..values.len() {
+                let of = |values: &[f64]| {
+                    let mut summary = MetricSummary::of(values[0]);
+                    values[1..].iter().for_each(|value| summary.add(*value));
+                    summary
+                };
+                let mut summary = of(&values[..cut]);
+                summary.append(&of(&values[cut..]));
+                let all = [summary.last, summary.lowest, summary.highest].map(|it| it.to_string());
+                assert_eq!(all, [last, lowest, highest], "{values:?}");
+                assert_eq!(summary.count, values.len() as u64);
+            }
+        }
     }
 
     #[test]

@@ -52,10 +52,17 @@ schema!(TaskId, {
     "type": "string",
     "pattern": "^[0-9]+\\.[0-9]+$"
 });
+schema!(MetricNumber, {
+    "description": "A number, or text where JSON has none.",
+    "anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]
+});
 schema!(Timestamp, {
     "description": "Seconds since 1970, UTC.",
     "type": "number"
 });
+
+/// A value of a metric.
+pub(crate) struct MetricNumber;
 
 /// Adds the other name of a member, which schemars does not see.
 pub(crate) fn with_aliases(schema: &mut Schema) {

@@ -1,12 +1,13 @@
 //! Logs that earlier runs have left where tasks want theirs.
 
-use std::io::{self, stderr, stdout};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use packhorse_intake::printable;
+use packhorse_model::printable;
 use rustix::fs::fstat;
+use rustix::stdio::{stderr, stdout};
 
 use crate::own_paths::is_system_path;
 

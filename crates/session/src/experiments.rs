@@ -9,6 +9,7 @@ use std::rc::Rc;
 use packhorse_intake::Colour;
 use packhorse_intake::experiments::{Experiments, ReadOptions, Repetition};
 use packhorse_model::{ExperimentsSpec, Outcome, SavedFile, TaskSpec};
+use packhorse_proc::{LARGEST_SETTINGS, read_regular, read_whole};
 
 use crate::SessionError;
 use crate::grid::{FolderNameHashes, GridPlaces, TestState, is_absence, marked_state};
@@ -33,7 +34,16 @@ pub fn read_experiments(
         if let Some(known) = files.iter().find(|file| file.path == path) {
             return Ok(known.text.clone());
         }
-        let text = read_text(path)?;
+        // The first is the one that the person has named.
+        let bytes = if files.is_empty() {
+            read_whole(path, LARGEST_SETTINGS)
+        } else {
+            read_regular(path, LARGEST_SETTINGS)
+        };
+        let text = String::from_utf8(bytes?).map_err(|_| {
+            let message = format!("{} is not UTF-8", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })?;
         files.push(SavedFile { path: path.to_owned(), text: text.clone() });
         Ok(text)
     };
@@ -75,13 +85,6 @@ fn open(
     };
     Experiments::read(path, &spec.shown, &options, read)
         .map_err(|error| SessionError::Rendered(error.render(colour)))
-}
-
-fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(fs_err::read(path)?).map_err(|_| {
-        let message = format!("{} is not UTF-8", path.display());
-        io::Error::new(io::ErrorKind::InvalidData, message)
-    })
 }
 
 /// The name of this machine.

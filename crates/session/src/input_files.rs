@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err::File;
-use packhorse_intake::printable;
-use packhorse_model::InputFile;
+use packhorse_model::{InputFile, printable};
+use packhorse_proc::refuse_devices;
 
 use crate::SessionError;
 use crate::source::InputStream;
@@ -35,6 +35,7 @@ fn open(path: &Path) -> Result<InputStream, SessionError> {
         let text = format!("{name} is a folder, not a file with commands");
         return Err(SessionError::Rendered(text));
     }
+    refuse_devices(file.file(), &name)?;
     Ok(InputStream { name, file })
 }
 

@@ -91,7 +91,7 @@ pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use marked_run::{RunningTest, RunningTests};
 pub use observer::{Observer, QueueView};
 pub use own_paths::{OwnPaths, SharedPath};
-pub use plan::{DevicesNow, plan_submissions, read_all};
+pub use plan::{DevicesNow, PlannedTasks, plan_submissions, read_all};
 pub use repetition_fit::{SharedRoom, fit_here, say_what_each_gets, warn_of_limits};
 pub use results::{
     TestOutcome, TestResult, folder_results, is_more_better, run_results, task_result,
@@ -100,7 +100,7 @@ pub use resume::{Resume, WhichTasks};
 pub use run_part::{PartTime, RunPart};
 pub use scheduler_log::SchedulerLog;
 pub use series::MetricSeries;
-pub use signals::{ProgramSignal, Signals, end_on_signals};
+pub use signals::{ProgramSignal, Signals, end_on_signals, ignore_file_size_signal};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use stop::{StoppedRun, stop_run};
 pub use sweep::{build_sweep, sweep_source};

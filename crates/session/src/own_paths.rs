@@ -10,8 +10,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use packhorse_intake::printable;
-use packhorse_model::TaskSpec;
+use packhorse_model::{TaskSpec, printable};
 use rustc_hash::FxHashMap;
 
 /// Where a task was read: which of several sources, and the line.

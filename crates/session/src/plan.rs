@@ -1,14 +1,16 @@
 //! What a run would be like, without running it.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use packhorse_core::{Outside, Submission};
 use packhorse_engine::{ClockReading, Forecast, Input, LearnedPeaks, OtherRun, draft_of};
 use packhorse_gpu::{DeviceSample, Sampler, SamplerReport, Unit};
 use packhorse_leases::{Lease, read_leases};
-use packhorse_model::{DeviceId, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
+use packhorse_model::{Command, DeviceId, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
 use packhorse_store::Reader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -21,17 +23,92 @@ use crate::settings::Settings;
 use crate::source::{NextRead, TaskSource};
 use crate::{Notices, SessionError, system};
 
-/// All tasks of a source, each with the numbers of those it comes after, and what is wrong
-/// with others. Waits until there will be nothing more.
-pub fn read_all(source: &mut dyn TaskSource) -> (Vec<(TaskSpec, Vec<u32>)>, Vec<String>) {
-    let (mut tasks, mut rejected) = (Vec::new(), Vec::new());
+/// Tasks that are to be planned. Plain ones, which are most of those that come in millions,
+/// take little more than their commands.
+#[derive(Debug, Default)]
+pub struct PlannedTasks {
+    entries: Vec<PlannedTask>,
+    /// The lines of the plain tasks, one behind the other.
+    lines: Vec<u8>,
+    counts_memory: bool,
+}
+
+#[derive(Debug)]
+enum PlannedTask {
+    /// The task has nothing but a line, which is in this place.
+    Plain(usize),
+    Other(Box<(TaskSpec, Vec<u32>)>),
+}
+
+impl PlannedTasks {
+    fn push(&mut self, task: TaskSpec, after: Vec<u32>) {
+        self.counts_memory |= task.vram.is_some();
+        let entry = match &task.command {
+            Command::Line(line) if after.is_empty() && task.is_plain() => {
+                let start = self.lines.len();
+                self.lines.extend_from_slice(line);
+                PlannedTask::Plain(start)
+            }
+            _ => PlannedTask::Other(Box::new((task, after))),
+        };
+        self.entries.push(entry);
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether any of them says how much memory it takes.
+    pub fn counts_memory(&self) -> bool {
+        self.counts_memory
+    }
+
+    /// The task in this place.
+    pub fn get(&self, place: usize) -> Option<Cow<'_, TaskSpec>> {
+        Some(match self.entries.get(place)? {
+            PlannedTask::Plain(start) => {
+                let mut later = self.entries[place + 1..].iter();
+                let end = later.find_map(|entry| match entry {
+                    PlannedTask::Plain(start) => Some(*start),
+                    PlannedTask::Other(_) => None,
+                });
+                let line = &self.lines[*start..end.unwrap_or(self.lines.len())];
+                Cow::Owned(TaskSpec::new(Command::Line(line.to_vec())))
+            }
+            PlannedTask::Other(other) => Cow::Borrowed(&other.0),
+        })
+    }
+
+    /// The numbers of the tasks that the one in this place comes after.
+    fn after(&self, place: usize) -> &[u32] {
+        match self.entries.get(place) {
+            Some(PlannedTask::Other(other)) => &other.1,
+            _ => &[],
+        }
+    }
+}
+
+/// All tasks of a source, and what is wrong with others. Waits until there will be nothing
+/// more. `progress` is told now and then how many there are.
+pub fn read_all(
+    source: &mut dyn TaskSource,
+    progress: &mut dyn FnMut(usize),
+) -> (PlannedTasks, Vec<String>) {
+    let (mut tasks, mut rejected) = (PlannedTasks::default(), Vec::new());
     loop {
         if let Some(input) = source.descriptor() {
             // Whatever comes of it is met when it is read.
             let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], None);
         }
         let read = source.read(usize::MAX);
-        tasks.extend(read.tasks);
+        for (task, after) in read.tasks {
+            tasks.push(task, after);
+        }
+        progress(tasks.len());
         rejected.extend(read.rejected.into_iter().map(|(_, message)| message));
         if read.next == NextRead::Never {
             return (tasks, rejected);
@@ -40,23 +117,26 @@ pub fn read_all(source: &mut dyn TaskSource) -> (Vec<(TaskSpec, Vec<u32>)>, Vec<
 }
 
 /// What the scheduler would be told of the tasks of a run, in their order, as tasks of
-/// `run`. `reader` knows what was learned, if anything was.
+/// `run`, handed to `each`; tasks that are alike share it, whatever their ids. `reader`
+/// knows what was learned, if anything was.
 pub fn plan_submissions(
     devices: &Devices,
     spec: &RunSpec,
     reader: Option<&Reader>,
     run: RunId,
-    tasks: Vec<(TaskSpec, Vec<u32>)>,
+    tasks: &PlannedTasks,
     notices: &mut Notices<'_>,
-) -> Result<Vec<Submission>, SessionError> {
+    each: &mut dyn FnMut(TaskId, Rc<Submission>),
+) -> Result<(), SessionError> {
     let defaults = devices.defaults(spec, notices)?;
     let folder = std::env::current_dir().map_err(system("tell the current folder"))?;
     let mut files = FileContents::default();
     let mut forecast = Forecast::new(&devices.info, devices.slots);
     let batch = spec.batch.map_or(u32::MAX, NonZeroU32::get);
-    let mut submissions = Vec::with_capacity(tasks.len());
     let mut groups: HashMap<String, VecDeque<u32>> = HashMap::new();
-    for ((own, after), number) in tasks.into_iter().zip(1..) {
+    let mut known: VecDeque<Rc<Submission>> = VecDeque::new();
+    for (place, number) in (0..tasks.len()).zip(1..) {
+        let own = tasks.get(place).map(Cow::into_owned).unwrap_or_default();
         let task = own.over(&defaults);
         let draft = draft_of(&task.command, &task, &folder);
         let contents = files.hashes(draft.files());
@@ -73,16 +153,29 @@ pub fn plan_submissions(
             group.push_back(number);
             (group.len() > limit.get() as usize).then(|| group.pop_front())?
         });
-        let after = after.into_iter().chain(before);
+        let after = tasks.after(place).iter().copied().chain(before);
         let after = after.map(|number| TaskId::new(run, number));
-        submissions.push(Submission {
+        let submission = Submission {
+            // Not its own: it is shared.
+            id: TaskId::new(run, 0),
             after: after.collect(),
             batch: (number - 1) / batch,
             ..forecast.submission(id, &task, signature, peaks)?
+        };
+        let shared = known.iter().find(|known| ***known == submission).map(Rc::clone);
+        let shared = shared.unwrap_or_else(|| {
+            let shared = Rc::new(submission);
+            known.push_front(Rc::clone(&shared));
+            known.truncate(ALIKE);
+            shared
         });
+        each(id, shared);
     }
-    Ok(submissions)
+    Ok(())
 }
+
+/// A task shares what it has in common with one of the last so many that were different.
+const ALIKE: usize = 16;
 
 /// How the devices are that a run would find.
 #[derive(Debug, Default)]

@@ -7,10 +7,10 @@ use std::time::Duration;
 use packhorse_intake::grid::Grid;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::SweepLanguage;
-use packhorse_intake::{Colour, TaskLanguage, printable};
+use packhorse_intake::{Colour, TaskLanguage};
 use packhorse_model::{
     GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskSpec,
-    VramRequest,
+    VramRequest, printable,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 use packhorse_trust::ensure_private_folder;

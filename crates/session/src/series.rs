@@ -15,6 +15,7 @@ pub struct MetricSeries {
     /// Of so many, one is kept.
     stride: u64,
     count: u64,
+    not_finite: u64,
     last: Option<(f64, f64)>,
     lowest: Option<(f64, f64)>,
     highest: Option<(f64, f64)>,
@@ -34,9 +35,14 @@ impl MetricSeries {
     }
 
     fn add(&mut self, step: Option<f64>, value: f64) {
+        let number = self.count + self.not_finite + 1;
+        if !value.is_finite() {
+            self.not_finite += 1;
+            return;
+        }
         self.count += 1;
         #[expect(clippy::cast_precision_loss, reason = "for drawings")]
-        let point = (step.unwrap_or(self.count as f64), value);
+        let point = (step.unwrap_or(number as f64), value);
         if self.points.len() == MOST {
             let mut index = 0;
             self.points.retain(|_| {
@@ -69,7 +75,12 @@ impl MetricSeries {
         self.points.iter().copied().chain(self.last)
     }
 
-    /// How many values there were.
+    /// How many values were NaN or infinite. They are not among the points.
+    pub fn not_finite(&self) -> u64 {
+        self.not_finite
+    }
+
+    /// How many finite values there were.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -47,6 +47,12 @@ pub struct Signals {
     original: libc::sigset_t,
 }
 
+/// Makes a write to a file that may not grow any further an error, instead of the end of
+/// this process. Tasks get the default back.
+pub fn ignore_file_size_signal() {
+    replace_action(libc::SIGXFSZ, libc::SIG_IGN);
+}
+
 impl Signals {
     /// Blocks the signals in this thread and in those it starts from now on.
     pub fn block() -> io::Result<Self> {

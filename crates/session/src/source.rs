@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use fs_err::File;
 use packhorse_intake::lines::LineError;
-use packhorse_intake::{Colour, TaskLanguage, TaskReader, printable};
-use packhorse_model::TaskSpec;
+use packhorse_intake::{Colour, TaskLanguage, TaskReader};
+use packhorse_model::{TaskSpec, printable};
 use rustc_hash::FxHashMap;
 use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, retry_on_intr};
@@ -222,6 +222,14 @@ impl ReadTasks {
     fn fill(&mut self) -> Option<String> {
         self.buffer.resize(64 * 1024, 0);
         let stream = self.streams.front()?;
+        if self.reader.is_endless() {
+            self.ended = true;
+            self.reader.finish();
+            let name = &stream.name;
+            return Some(format!(
+                "a line of {name} is longer than 256 MiB: nothing more is read of it"
+            ));
+        }
         let (file, buffer) = (stream.file.file(), &mut self.buffer);
         loop {
             match retry_on_intr(|| rustix::io::read(file, &mut buffer[..])) {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Seek as _, SeekFrom};
 
-use packhorse_intake::{Colour, TaskLanguage, TaskReader, printable};
-use packhorse_model::TaskSpec;
+use packhorse_intake::{Colour, TaskLanguage, TaskReader};
+use packhorse_model::{TaskSpec, printable};
 use rustc_hash::FxHashSet;
 
 use crate::SessionError;

@@ -1,4 +1,5 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use packhorse_core::{
@@ -6,12 +7,14 @@ use packhorse_core::{
     SchedulerSettings, SchedulerState, Submission, explain, step,
 };
 use packhorse_model::{DeviceId, MemoryRequest, Outcome, TaskId};
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 
+/// A task to be planned. There may be millions: every byte counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanTask {
-    /// What the scheduler is told.
-    pub submission: Submission,
+    pub id: TaskId,
+    /// What the scheduler is told, but for the id: many tasks are alike.
+    pub submission: Rc<Submission>,
     /// How long it will probably take, if that is known.
     pub lasts: Option<Duration>,
 }
@@ -55,7 +58,7 @@ pub struct Plan {
 pub struct PlanBar {
     pub task: TaskId,
     /// Its devices, in the pool's order; none if it needs none.
-    pub devices: Vec<DeviceId>,
+    pub devices: Rc<[DeviceId]>,
     /// When it starts.
     pub start: Duration,
     /// When it ends.
@@ -78,18 +81,23 @@ pub enum DurationGuess {
     Rounds,
 }
 
+/// So many tasks get a place between two reports of progress.
+const PROGRESS: usize = 1024;
+
 impl Plan {
-    /// Plans the tasks in their order, as if they started now, others kept what they hold
-    /// and all went well. An attempt takes no longer than its time limit; there are no
-    /// probes. In what is said in words, devices are called as `name` says.
+    /// Plans the tasks, which are in the order of their ids, as if they started now, others
+    /// kept what they hold and all went well. An attempt takes no longer than its time
+    /// limit; there are no probes. In what is said in words, devices are called as `name`
+    /// says. `progress` is told now and then how many have got a place.
     pub fn new(
         pool: &Pool,
         settings: SchedulerSettings,
         start: &PlanStart,
-        mut tasks: Vec<PlanTask>,
+        tasks: &[PlanTask],
         name: &dyn Fn(DeviceId) -> String,
+        progress: &mut dyn FnMut(usize),
     ) -> Result<Self, PoolError> {
-        let guess = DurationGuess::of(&tasks, start.assume);
+        let guess = DurationGuess::of(tasks, start.assume);
         let specs = pool.nodes.iter().flat_map(|node| &node.devices);
         let devices = specs.map(|spec| spec.id);
         let is_unknown = |task: &PlanTask| {
@@ -99,24 +107,21 @@ impl Plan {
         let mut plan = Self {
             devices: devices.filter(|id| !start.left_out.contains(id)).collect(),
             measured_alone: tasks.iter().any(is_unknown),
-            bars: Vec::new(),
+            bars: Vec::with_capacity(tasks.len()),
             guess,
             unknown: tasks.iter().filter(|task| task.lasts.is_none()).count(),
             refused: Vec::new(),
             waiting: Vec::new(),
             why_waiting: None,
         };
-        let lengths = tasks.iter_mut().map(|task| {
-            let length = (guess.settle(task), task.lasts.is_some());
-            (task.submission.id, length)
-        });
-        let lengths: FxHashMap<TaskId, (Duration, bool)> = lengths.collect();
+        let place = |id: TaskId| tasks.binary_search_by_key(&id, |task| task.id).ok();
+        let mut is_settled = vec![false; tasks.len()];
+        let mut placements: FxHashSet<Rc<[DeviceId]>> = FxHashSet::default();
         let mut state = SchedulerState::new(pool, settings)?;
         let mut effects = Vec::new();
         // All are submitted before the first starts, as in a real run that has read its
         // input: priorities count from the beginning.
-        let submitted = tasks.into_iter().map(|task| task.submission);
-        let submitted = submitted.map(SchedulerEvent::Submit);
+        let submitted = tasks.iter().map(|task| SchedulerEvent::Submit(guess.settled(task)));
         let outside = start.outside.iter();
         let outside = outside.map(|&(device, held)| SchedulerEvent::Outside { device, held });
         let left_out = start.left_out.iter().copied().map(SchedulerEvent::Drain);
@@ -132,9 +137,15 @@ impl Plan {
             step(&mut state, event, Now(now), &mut effects);
             for effect in effects.drain(..) {
                 if let Effect::Refused { task, reason } = effect {
+                    if let Some(place) = place(task) {
+                        is_settled[place] = true;
+                    }
                     plan.refused.push((task, reason));
                 } else if let Effect::Start { task, attempt, placement, .. } = effect {
-                    let (lasts, known) = lengths.get(&task).copied().unwrap_or_default();
+                    let Some(place) = place(task) else { continue };
+                    is_settled[place] = true;
+                    let (lasts, known) =
+                        (guess.length(&tasks[place]), tasks[place].lasts.is_some());
                     let ended = SchedulerEvent::Ended {
                         task,
                         attempt,
@@ -145,21 +156,23 @@ impl Plan {
                     ends.insert((end, plan.bars.len()), ended);
                     plan.bars.push(PlanBar {
                         task,
-                        devices: placement.devices.iter().map(|on| on.device).collect(),
+                        devices: shared(
+                            &mut placements,
+                            placement.devices.iter().map(|on| on.device),
+                        ),
                         start: now,
                         end,
                         known,
                     });
+                    if plan.bars.len().is_multiple_of(PROGRESS) {
+                        progress(plan.bars.len());
+                    }
                 }
             }
             next = ends.pop_first().map(|((end, _), ended)| (end, ended));
         }
-        let mut waiting: BTreeSet<TaskId> = lengths.into_keys().collect();
-        let refused = plan.refused.iter().map(|(task, _)| task);
-        for task in plan.bars.iter().map(|bar| &bar.task).chain(refused) {
-            waiting.remove(task);
-        }
-        plan.waiting = waiting.into_iter().collect();
+        let waiting = tasks.iter().zip(is_settled).filter(|(_, is_settled)| !is_settled);
+        plan.waiting = waiting.map(|(task, _)| task.id).collect();
         plan.why_waiting = state.first_in_line().and_then(|first| {
             let why = explain(&state, first, Now(plan.length()), name, &|_| Vec::new())?;
             Some((first, why))
@@ -187,6 +200,20 @@ impl Plan {
     }
 }
 
+/// These devices, once for all tasks that run on them.
+fn shared(
+    known: &mut FxHashSet<Rc<[DeviceId]>>,
+    devices: impl Iterator<Item = DeviceId>,
+) -> Rc<[DeviceId]> {
+    let devices: Vec<DeviceId> = devices.collect();
+    if let Some(known) = known.get(&*devices) {
+        return Rc::clone(known);
+    }
+    let devices: Rc<[DeviceId]> = devices.into();
+    known.insert(Rc::clone(&devices));
+    devices
+}
+
 impl DurationGuess {
     fn of(tasks: &[PlanTask], assume: Option<Duration>) -> Self {
         let mut known: Vec<Duration> = tasks.iter().filter_map(|task| task.lasts).collect();
@@ -201,16 +228,22 @@ impl DurationGuess {
         }
     }
 
-    /// Has a task planned by this guess. Returns how long it takes.
-    fn settle(self, task: &mut PlanTask) -> Duration {
-        task.submission.probe = ProbePlan::None;
+    /// What the scheduler is told of a task that is planned by this guess.
+    fn settled(self, task: &PlanTask) -> Submission {
+        let mut submission =
+            Submission { id: task.id, probe: ProbePlan::None, ..(*task.submission).clone() };
+        if self == Self::Rounds {
+            // Real durations mean nothing in rounds.
+            submission.time_limit = None;
+            submission.expected = None;
+        }
+        submission
+    }
+
+    /// How long such a task takes.
+    fn length(self, task: &PlanTask) -> Duration {
         let lasts = match self {
-            Self::Rounds => {
-                // Real durations mean nothing in rounds.
-                task.submission.time_limit = None;
-                task.submission.expected = None;
-                Duration::from_secs(1)
-            }
+            Self::Rounds => return Duration::from_secs(1),
             Self::Median(median) | Self::Assumed(median) => task.lasts.unwrap_or(median),
             Self::AllKnown => task.lasts.unwrap_or_default(),
         };
@@ -235,6 +268,7 @@ pub(crate) mod tests {
         plan_from(&PlanStart::default(), gpus, tasks)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "short to write in tests")]
     pub(crate) fn plan_from(start: &PlanStart, gpus: u32, tasks: Vec<PlanTask>) -> Plan {
         let device = |id| DeviceSpec {
             id: DeviceId(id),
@@ -251,12 +285,19 @@ pub(crate) mod tests {
         };
         let pool = Pool { nodes: vec![node], slots: None };
         let name = |device: DeviceId| format!("GPU {}", device.0);
-        Plan::new(&pool, SchedulerSettings::default(), start, tasks, &name).unwrap()
+        Plan::new(&pool, SchedulerSettings::default(), start, &tasks, &name, &mut |_| {}).unwrap()
     }
 
     fn task(number: u32, lasts: Option<u64>) -> PlanTask {
+        task_with(number, lasts, |_| {})
+    }
+
+    fn task_with(number: u32, lasts: Option<u64>, change: impl Fn(&mut Submission)) -> PlanTask {
+        let mut submission = submission(number, Request::default());
+        change(&mut submission);
         PlanTask {
-            submission: submission(number, Request::default()),
+            id: submission.id,
+            submission: submission.into(),
             lasts: lasts.map(Duration::from_secs),
         }
     }
@@ -281,8 +322,7 @@ pub(crate) mod tests {
 
     #[test]
     fn urgent_ones_go_first_wherever_they_stand_in_the_input() {
-        let mut urgent = task(2, Some(1));
-        urgent.submission.priority = Priority(-1);
+        let urgent = task_with(2, Some(1), |it| it.priority = Priority(-1));
         let plan = plan(1, vec![task(1, Some(1)), urgent]);
         assert_eq!(bars(&plan), [(2, 0, 0, 1), (1, 0, 1, 2)]);
     }
@@ -301,8 +341,8 @@ pub(crate) mod tests {
 
     #[test]
     fn nothing_known_is_planned_in_rounds_and_promises_no_end() {
-        let mut limited = task(1, None);
-        limited.submission.time_limit = Some(Duration::from_millis(5));
+        let limit = Some(Duration::from_millis(5));
+        let limited = task_with(1, None, |it| it.time_limit = limit);
         let plan = plan(1, vec![limited, task(2, None)]);
         assert_eq!(plan.guess, DurationGuess::Rounds);
         assert_eq!(bars(&plan), [(1, 0, 0, 1), (2, 0, 1, 2)]);
@@ -311,16 +351,16 @@ pub(crate) mod tests {
 
     #[test]
     fn time_limit_ends_what_takes_longer() {
-        let mut limited = task(1, Some(50));
-        limited.submission.time_limit = Some(Duration::from_secs(5));
-        limited.submission.retries = 3;
+        let limited = task_with(1, Some(50), |it| {
+            it.time_limit = Some(Duration::from_secs(5));
+            it.retries = 3;
+        });
         assert_eq!(bars(&plan(1, vec![limited])), [(1, 0, 0, 5)]);
     }
 
     #[test]
     fn impossible_requests_are_told() {
-        let mut many = task(1, Some(1));
-        many.submission.request.gpus = GpuRequest::Whole(9);
+        let many = task_with(1, Some(1), |it| it.request.gpus = GpuRequest::Whole(9));
         let plan = plan(1, vec![many]);
         assert_eq!(plan.refused.len(), 1);
         assert_eq!(plan.refused[0].0, TaskId::new(RunId(1), 1));
@@ -335,8 +375,8 @@ pub(crate) mod tests {
             left_out: vec![DeviceId(1)],
             ..PlanStart::default()
         };
-        let mut half = task(1, Some(3));
-        half.submission.request.gpus = GpuRequest::Share(Milli(500));
+        let share = GpuRequest::Share(Milli(500));
+        let half = task_with(1, Some(3), |it| it.request.gpus = share);
         let plan = plan_from(&start, 2, vec![half, task(2, Some(3))]);
         assert_eq!(bars(&plan), [(1, 0, 0, 3)]);
         assert_eq!(plan.devices, [DeviceId(0)]);

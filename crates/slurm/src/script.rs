@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use fs_err as fs;
 use packhorse_intake::{did_you_mean, nearest};
 use packhorse_model::SlurmSpec;
+use packhorse_proc::{LARGEST_SETTINGS, read_whole};
 
 use crate::SlurmError;
 use crate::folder::SharedFolder;
@@ -48,10 +48,18 @@ pub(crate) struct ScriptParts<'a> {
     pub(crate) elements: u32,
 }
 
+fn read_template(path: &Path) -> Result<String, SlurmError> {
+    let bytes = read_whole(path, LARGEST_SETTINGS)?;
+    String::from_utf8(bytes).map_err(|_| SlurmError::Template {
+        path: path.to_owned(),
+        message: "it is not UTF-8".to_owned(),
+    })
+}
+
 /// The script, whole.
 pub(crate) fn script(parts: &ScriptParts<'_>) -> Result<String, SlurmError> {
     let (template, path) = match &parts.spec.template {
-        Some(path) => (fs::read_to_string(path)?, Some(path.as_path())),
+        Some(path) => (read_template(path)?, Some(path.as_path())),
         None => (TEMPLATE.to_owned(), None),
     };
     let wrong = |line: usize, message: String| SlurmError::Template {

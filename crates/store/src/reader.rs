@@ -167,10 +167,13 @@ impl Reader {
         let sql = "SELECT name, last, lowest, highest, count FROM metric \
                    WHERE task = ?1 AND attempt = ?2";
         let read = |row: &Row<'_>| {
+            // SQLite has no NaN: it takes one for NULL.
+            let number =
+                |column| row.get::<_, Option<f64>>(column).map(|it| it.unwrap_or(f64::NAN));
             let summary = MetricSummary {
-                last: row.get(1)?,
-                lowest: row.get(2)?,
-                highest: row.get(3)?,
+                last: number(1)?,
+                lowest: number(2)?,
+                highest: number(3)?,
                 count: row.get::<_, i64>(4)?.cast_unsigned(),
             };
             Ok((row.get(0)?, summary))

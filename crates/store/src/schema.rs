@@ -28,10 +28,11 @@ const MIGRATIONS: &[Migration] = &[
     Migration::sql(include_str!("schema/2.sql")),
     Migration { sql: include_str!("schema/3.sql"), then: version_2::convert },
     Migration::sql(include_str!("schema/4.sql")),
+    Migration::sql(include_str!("schema/5.sql")),
 ];
 
 /// The newest version.
-pub(crate) const VERSION: i32 = 4;
+pub(crate) const VERSION: i32 = 5;
 const _: () = assert!(MIGRATIONS.len() == VERSION.cast_unsigned() as usize);
 
 /// A row for the table `tally`: the tasks from key ?1 to key ?2 of run ?3,

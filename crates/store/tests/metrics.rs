@@ -44,3 +44,22 @@ fn a_record_that_is_written_twice_comes_out_the_same() {
     assert_eq!((loss.lowest, loss.highest), (f64::MIN_POSITIVE, f64::MAX));
     assert_eq!(loss.count, 2);
 }
+
+#[test]
+fn what_is_not_finite_is_kept() {
+    let test = test_home();
+    let (mut writer, _lock) = begin(&test.home);
+    writer.send(lines([1, 2, 3]));
+    for (number, values) in [(1, &[0.5, f64::NAN][..]), (2, &[f64::INFINITY]), (3, &[f64::NAN])] {
+        writer.send(metrics(id(number), 1, values));
+    }
+    writer.finish().unwrap();
+    let reader = Reader::open(&test.home).unwrap();
+    let loss = |number| {
+        let summary = reader.metrics(id(number), 1).unwrap()["loss"];
+        [summary.last, summary.lowest, summary.highest].map(|value| value.to_string())
+    };
+    assert_eq!(loss(1), ["NaN", "0.5", "0.5"]);
+    assert_eq!(loss(2), ["inf", "inf", "inf"]);
+    assert_eq!(loss(3), ["NaN", "NaN", "NaN"]);
+}

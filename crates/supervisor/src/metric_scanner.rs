@@ -299,10 +299,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_once_and_the_rest_is_found() {
-        let text = "packhorse: {\"a\": NaN}\npackhorse: hello\npackhorse: {\"a\": 1}\n";
+        let text = "packhorse: {\"a\": \"x\"}\npackhorse: hello\npackhorse: {\"a\": 1}\n";
         let (values, wrong) = found([text.as_bytes()]);
         assert_eq!(values, [1.0]);
-        assert!(wrong.unwrap().ends_with("numbers: packhorse: {\"a\": NaN}"));
+        assert!(wrong.unwrap().ends_with("a number: packhorse: {\"a\": \"x\"}"));
     }
 
     #[test]

@@ -208,3 +208,9 @@ mod tests {
         has_ended(&done.output);
     }
 }
+
+/// Prints what a test has written in one piece, since others print, too.
+#[expect(clippy::disallowed_methods, reason = "tests of this project are not hostile")]
+pub fn show_output(bytes: &[u8]) {
+    let _ = std::io::stdout().lock().write_all(bytes);
+}

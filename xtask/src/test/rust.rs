@@ -175,6 +175,6 @@ fn problem(test: &Test<'_>, done: std::io::Result<Done>) -> Option<String> {
     let mut shown = format!("\nfailed: {title}: {how}\n").into_bytes();
     shown.extend(done.output);
     shown.push(b'\n');
-    let _ = std::io::stdout().lock().write_all(&shown);
+    job::show_output(&shown);
     Some(format!("{title} ({how})"))
 }

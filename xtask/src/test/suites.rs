@@ -66,6 +66,6 @@ fn run_step(command: &mut Command, limits: Limits) -> Result<Step> {
         let why = if done.took_too_long { ", since it took too long" } else { "" };
         text.extend(format!("failed ({}{why}): {name}\n", done.status).as_bytes());
     }
-    let _ = std::io::stdout().lock().write_all(&text);
+    job::show_output(&text);
     Ok(Step { took: done.took, passed: done.is_success(), name })
 }

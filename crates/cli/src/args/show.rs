@@ -106,6 +106,14 @@ pub struct LogsArgs {
     #[arg(long)]
     pub stderr: bool,
 
+    /// Print the bytes as they are, also on a terminal
+    ///
+    /// Without it, a terminal gets only text and colours: other control characters, which
+    /// could set its title or fill the clipboard, are made visible. Files and pipes always get
+    /// the bytes as they are.
+    #[arg(long)]
+    pub raw: bool,
+
     /// Print the log file's path instead
     #[arg(long, conflicts_with = "follow")]
     pub path: bool,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::launch::find_settings;
 use super::table::{print_json, table};
 use crate::args::ConfigArgs;
+use crate::stdout::stdout;
 use crate::{complain, wording};
 
 /// `packhorse config`
@@ -53,7 +54,7 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
         let from = file.path.display().to_string();
         shown.add_row(["(left out)".to_owned(), file.reason.clone(), from]);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     for line in shown.lines() {
         writeln!(out, "{}", wording::printable(line.trim_end()))?;
     }

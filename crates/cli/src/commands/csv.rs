@@ -9,6 +9,7 @@ use packhorse_intake::{InputProblem as _, LONGEST_LINE, Severity};
 use packhorse_model::{
     ByteString, ConsumedRows, Exit, ProbeSpec, SourceSpec, TaskSpec, VramRequest,
 };
+use packhorse_proc::{LARGEST_TABLE, read_regular, read_whole};
 use packhorse_session::{
     ConsumedFile, MadeTasks, TaskChecks, consume_leftovers, consuming, has_driver, has_mps,
     is_on_path,
@@ -36,10 +37,10 @@ struct CsvRun {
 /// `packhorse csv`
 pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     let path = path_of(&mut args)?;
-    if args.consume {
+    if args.consume && path.is_file() {
         consume_leftovers(&path, &mut complain)?;
     }
-    let bytes = fs_err::read(&path)?;
+    let bytes = read_table(&path, args.consume)?;
     let mut run = read_csv(&args, &path, &bytes, "nothing was started")?;
     if run.rows.is_empty() {
         complain(&format!("{} has no rows", path.display()));
@@ -95,7 +96,7 @@ fn on_slurm(args: &CsvArgs, run: CsvRun, consume: Option<ConsumedRows>) -> anyho
 /// What would be run. No ids are taken.
 pub fn open_csv(args: &mut CsvArgs, consequence: &str) -> anyhow::Result<DoorRun> {
     let path = path_of(args)?;
-    let run = read_csv(args, &path, &fs_err::read(&path)?, consequence)?;
+    let run = read_csv(args, &path, &read_table(&path, args.consume)?, consequence)?;
     let tasks = tasks(&run.rows, run.num, args.id.unwrap_or(1))?;
     Ok(DoorRun { order: run.order, source: Box::new(MadeTasks::new(tasks)), checks: run.checks })
 }
@@ -115,6 +116,12 @@ fn path_of(args: &mut CsvArgs) -> anyhow::Result<PathBuf> {
             other.display()
         ),
     }
+}
+
+/// All of the file. One that rows are taken out of is there to be replaced.
+fn read_table(path: &Path, consume: bool) -> std::io::Result<Vec<u8>> {
+    let read = if consume { read_regular } else { read_whole };
+    read(path, LARGEST_TABLE)
 }
 
 /// Reads the file, and works out what its run is like. `consequence` is what is not done

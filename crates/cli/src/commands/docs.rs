@@ -6,12 +6,13 @@ use clap::CommandFactory as _;
 use packhorse_model::Exit;
 
 use crate::args::Cli;
+use crate::stdout::stdout;
 
 /// `packhorse completions`
 pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "packhorse", &mut script);
-    std::io::Write::write_all(&mut std::io::stdout(), &script)?;
+    std::io::Write::write_all(&mut stdout(), &script)?;
     Ok(Exit::Success)
 }
 

@@ -1,4 +1,4 @@
-use std::io::{BufWriter, Read as _, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -6,6 +6,7 @@ use std::rc::Rc;
 use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::Experiments;
 use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, FolderInDoubt, SourceSpec};
+use packhorse_proc::{LARGEST_SETTINGS, read_to_limit};
 use packhorse_session::{
     NamedProcess, RunningTests, TaskChecks, add_place, experiments_source, fit_here,
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
@@ -21,6 +22,7 @@ use super::launch::{DoorRun, Order, observer};
 use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
 use crate::args::ExperimentArgs;
+use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
 /// An experiment file that was read.
@@ -150,10 +152,10 @@ fn read(args: &mut ExperimentArgs) -> anyhow::Result<OpenExperiments> {
     };
     let mut text = None;
     if path == Path::new("-") {
-        let mut read = String::new();
-        let mut input = std::io::stdin().lock();
-        input.read_to_string(&mut read).context("standard input cannot be read")?;
-        text = Some(read);
+        let input = std::io::stdin().lock();
+        let read = read_to_limit(input, "standard input", LARGEST_SETTINGS);
+        let read = read.context("standard input cannot be read")?;
+        text = Some(String::from_utf8(read).context("standard input is not UTF-8")?);
         spec.shown = "standard input".into();
     }
     let is_file = text.is_none();
@@ -289,7 +291,7 @@ fn warn_of_names(experiments: &Experiments) {
 
 /// `--expand`: a line for each run.
 fn expand(experiments: &Experiments) -> anyhow::Result<Exit> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for run in 0..experiments.runs() {
         writeln!(out, "{}", experiments.expanded(run))?;
     }
@@ -301,7 +303,7 @@ fn expand(experiments: &Experiments) -> anyhow::Result<Exit> {
 fn slurm_document(experiments: &Experiments) -> anyhow::Result<Exit> {
     if let Some(slurm) = experiments.slurm() {
         let document = Value::Object(slurm.json());
-        writeln!(std::io::stdout().lock(), "{document}")?;
+        writeln!(stdout(), "{document}")?;
     }
     Ok(Exit::Success)
 }
@@ -320,7 +322,7 @@ struct ListedRepetition<'a> {
 
 /// `--list`: a line for each repetition.
 fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for repetition in repetition_states(&open.experiments, args.job) {
         let (_, rep, state) = repetition?;
         let folder = rep.folder();
@@ -348,7 +350,7 @@ fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
 /// `--dry-run`: the commands that would run, and as remarks what is skipped.
 fn dry_run(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
     let mut running = RunningTests::default();
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for repetition in repetition_states(&open.experiments, args.job) {
         let (_, rep, state) = repetition?;
         if running.note(&state, || rep.folder(), args.overwrite)? {

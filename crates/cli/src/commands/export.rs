@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 
 use super::slurm::refresh_shown;
 use crate::args::ExportArgs;
+use crate::stdout::stdout;
 
 /// `packhorse export`
 pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
@@ -16,7 +17,7 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
     let run = find_run(&reader, args.run.as_deref())?;
     let defaults = reader.run_spec(run.id)?.unwrap_or_default().defaults;
     let filter = if args.failed { TaskFilter::Failed } else { TaskFilter::All };
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(stdout());
     let mut printed = FxHashSet::default();
     each_task(&reader, run.id, filter, |listed| {
         // What the run said of all tasks is said of each: they may run elsewhere.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::launch::find_settings;
 use super::table::{fits, print_json, print_table, table};
 use crate::args::GpusArgs;
+use crate::stdout::stdout;
 use crate::wording::{clipped, or_dash};
 
 /// `packhorse gpus`
@@ -37,7 +38,7 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
         }
         return print_json(&values);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let home = home.id()?;
     if devices.is_empty() {
         writeln!(out, "no GPUs")?;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use anyhow::{Context as _, bail};
 use packhorse_intake::grid::{Grid, GridSelection};
 use packhorse_model::{Command, Exit, FolderInDoubt, GridSpec, PoolSpec, SourceSpec};
+use packhorse_proc::{LARGEST_SETTINGS, read_whole};
 use packhorse_session::{
     RunningTest, RunningTests, SchedulerLog, TaskChecks, TestState, add_place, grid_language,
     grid_source, read_grid, test_states, tidy_results,
@@ -18,6 +19,7 @@ use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
 use super::slurm::{ClusterLaunch, launch};
 use crate::args::GridArgs;
+use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
 /// A grid file that was read.
@@ -119,7 +121,7 @@ fn read(args: &mut GridArgs) -> anyhow::Result<OpenGrid> {
             path.display()
         );
     };
-    let text = String::from_utf8(fs_err::read(&path)?)
+    let text = String::from_utf8(read_whole(&path, LARGEST_SETTINGS)?)
         .with_context(|| format!("{} is not UTF-8", path.display()))?;
     let words = std::mem::take(&mut args.command).into_iter();
     let words: Vec<Vec<u8>> = words.map(OsStringExt::into_vec).collect();
@@ -310,7 +312,7 @@ fn warn_of_names(grid: &Grid) {
 
 /// `--list`: a line for each test.
 fn list(open: &OpenGrid, json: bool) -> anyhow::Result<Exit> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
         let folder = open.grid.folder(place);
@@ -331,7 +333,7 @@ fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     order(args, open)?;
     let force = is_forced(open, args);
     let mut running = RunningTests::default();
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
         if running.note(&state, || open.grid.folder(place), force)? {

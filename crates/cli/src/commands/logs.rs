@@ -14,6 +14,7 @@ use rustix::fs::inotify;
 
 use crate::args::LogsArgs;
 use crate::complain;
+use crate::stdout::{Stdout, raw_stdout, stdout};
 
 /// `packhorse logs`
 pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
@@ -42,7 +43,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     }
     let logs = LogFolder::of(&home, &reader, &run, &task)?;
     if args.path {
-        writeln!(std::io::stdout(), "{}", logs.log(attempt).path().display())?;
+        writeln!(stdout(), "{}", logs.log(attempt).path().display())?;
         return Ok(Exit::Success);
     }
     let mut printer = Printer {
@@ -51,6 +52,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         wanted,
         reader: None,
         buffer: vec![0; 64 * 1024],
+        out: if args.raw { raw_stdout() } else { stdout() },
         printed: false,
         told_waiting: false,
     };
@@ -64,6 +66,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     } else {
         printer.print()?;
     }
+    printer.out.finish()?;
     if !printer.printed && wanted.is_none() {
         complain(&why_nothing(&reader, id, args.attempt)?);
     }
@@ -128,6 +131,7 @@ struct Printer<'a> {
     wanted: Option<Stream>,
     reader: Option<LogReader>,
     buffer: Vec<u8>,
+    out: Stdout,
     printed: bool,
     told_waiting: bool,
 }
@@ -151,7 +155,6 @@ impl Printer<'_> {
                 Err(error) => return Err(error.into()),
             },
         };
-        let mut out = std::io::stdout().lock();
         let mut has_news = false;
         loop {
             let (stream, bytes) = reader.read(&mut self.buffer)?;
@@ -160,11 +163,11 @@ impl Printer<'_> {
             }
             has_news = true;
             if self.wanted.is_none_or(|wanted| wanted == stream) {
-                out.write_all(bytes)?;
+                self.out.write_all(bytes)?;
                 self.printed = true;
             }
         }
-        out.flush()?;
+        self.out.flush()?;
         Ok(has_news)
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::table::{print_json, print_table, table};
 use crate::args::LsArgs;
+use crate::stdout::stdout;
 use crate::{complain, dropin, wording};
 
 /// How many are listed for people, if nobody says.
@@ -23,7 +24,7 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
         let runs = reader.runs(args.limit.unwrap_or(u32::MAX))?;
         return print_json(&runs.iter().map(as_json).collect());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let limit = match args.limit {
         _ if args.all => u32::MAX,
         limit => limit.unwrap_or(LIMIT),

@@ -13,6 +13,7 @@ use super::gpus::is_called;
 use super::launch::find_settings;
 use super::table::{print_json, print_table, table};
 use crate::args::MpsVerb;
+use crate::stdout::stdout;
 use crate::{complain, wording};
 
 /// How long clients have to leave when a daemon is ended.
@@ -166,7 +167,7 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
     if as_json {
         return print_json(&found.iter().map(as_value).collect());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if found.is_empty() {
         writeln!(out, "no MPS daemon is running")?;
         return Ok(Exit::Success);

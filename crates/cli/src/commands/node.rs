@@ -19,6 +19,7 @@ use packhorse_session::settings::Settings;
 
 use super::table::{print_json, print_table, table};
 use crate::args::{DaemonTask, InstallArgs, ModeArg, NodeVerb};
+use crate::stdout::stdout;
 use crate::{complain, wording};
 
 /// `packhorse node`
@@ -110,7 +111,7 @@ fn check(config: &Path, node: Option<&str>) -> anyhow::Result<Exit> {
     let minors: Vec<(String, u32)> =
         devices.filter_map(|device| device.uuid.zip(device.minor)).collect();
     let points = packhorse_node::check(config, node, &minors);
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     let mut exit = Exit::Success;
     for point in points {
         let (mark, todo) = match point.verdict {
@@ -139,7 +140,7 @@ fn status(config: &Path, node: Option<&str>, as_json: bool) -> anyhow::Result<Ex
 }
 
 fn show(status: &NodeStatus) -> io::Result<()> {
-    let out = &mut io::stdout().lock();
+    let out = &mut stdout();
     let (node, mode, per_gpu) = (&status.node, status.mode, status.per_gpu);
     writeln!(out, "node {node}, mode {mode}, mps:{per_gpu} per GPU\n")?;
     let mut gpus =
@@ -289,7 +290,7 @@ fn write(plan: &InstallPlan, installation: &Installation) -> anyhow::Result<()> 
 }
 
 fn print(installation: &Installation, is_dry: bool) -> anyhow::Result<()> {
-    let out = &mut io::stdout().lock();
+    let out = &mut stdout();
     let (mode, why) = &installation.mode;
     let mode = match mode {
         Mode::Choose => "choose",

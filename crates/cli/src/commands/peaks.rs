@@ -10,6 +10,7 @@ use serde_json::json;
 use super::ls;
 use super::table::{fits, print_json, print_table, table};
 use crate::args::PeaksArgs;
+use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
 /// `packhorse peaks`
@@ -75,7 +76,7 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     if args.json {
         return print_json(&lines.into());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if fits(&shown) {
         print_table(&mut out, &shown)?;
     } else {

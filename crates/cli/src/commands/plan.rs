@@ -1,19 +1,22 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::bail;
-use packhorse_core::RefusalReason;
+use packhorse_core::{RefusalReason, Submission};
 use packhorse_model::{
     Bytes, DeviceId, Exit, GridLanguage, PoolSpec, RunId, RunSpec, TaskId, TaskSpec,
 };
+use packhorse_proc::{LARGEST_SETTINGS, read_regular};
 use packhorse_session::settings::Settings;
 use packhorse_session::{
-    Devices, DevicesNow, SessionError, grid_language, plan_submissions, read_all,
+    Devices, DevicesNow, PlannedTasks, SessionError, grid_language, plan_submissions, read_all,
     scheduler_settings,
 };
-use packhorse_sim::{DurationGuess, Gantt, Glyphs, Plan, PlanBar, PlanStart, PlanTask};
+use packhorse_sim::{DurationGuess, Gantt, Glyphs, Plan, PlanStart, PlanTask};
 use packhorse_store::{Home, Reader};
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::csv::open_csv;
@@ -23,11 +26,12 @@ use super::launch::DoorRun;
 use super::mistakes::Mistakes;
 use super::run::{give_back_files, open_run};
 use super::sweep::{build, open_sweep};
-use super::table::print_json;
 use crate::args::{
     Cli, CsvArgs, ExperimentArgs, GridArgs, ImaginedArgs, LaunchArgs, PlanArgs, PlannedDoor,
     RunArgs, Verb,
 };
+use crate::report::Progress;
+use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
 /// No machine has more.
@@ -131,7 +135,8 @@ fn plan_settings(
     launch: LaunchArgs,
     imagined: ImaginedArgs,
 ) -> anyhow::Result<Exit> {
-    let text = fs_err::read(&file)?;
+    // It is read once more, by its door.
+    let text = read_regular(&file, LARGEST_SETTINGS)?;
     let text = String::from_utf8_lossy(&text);
     let may_be_experiments = language == GridLanguage::Yaml;
     let door = if text.contains("test_config") {
@@ -177,7 +182,10 @@ fn plan_door(
              hint: with --slurm, `packhorse run --dry-run` shows what would be submitted"
         );
     }
-    let (tasks, rejected) = read_all(&mut *door.source);
+    let mut progress = Progress::new();
+    let (tasks, rejected) =
+        read_all(&mut *door.source, &mut |read| progress.show("reading", read, None));
+    progress.clear();
     let mut mistakes = Mistakes::default();
     for message in rejected {
         mistakes.tell(|| message);
@@ -196,8 +204,7 @@ fn plan_door(
         _ => None,
     };
     let (mut devices, imagines_all) = find(count, imagined.gpu_memory, spec, settings)?;
-    let counts_memory = |task: &TaskSpec| task.vram.is_some() || spec.defaults.vram.is_some();
-    let counts_memory = tasks.iter().any(|(task, _)| counts_memory(task));
+    let counts_memory = spec.defaults.vram.is_some() || tasks.counts_memory();
     let mut now = DevicesNow::default();
     if !imagines_all {
         let reader = reader.as_ref();
@@ -217,14 +224,16 @@ fn plan_door(
         now.outside.truncate(count);
         devices.resize(count);
     }
-    let words: Vec<String> =
-        tasks.iter().map(|(task, _)| wording::command(&task.command).into_owned()).collect();
     let (reader, run) = (reader.as_ref(), RunId(1));
-    let submissions = plan_submissions(&devices, spec, reader, run, tasks, &mut complain)?;
-    let tasks = submissions
-        .into_iter()
-        .map(|submission| PlanTask { lasts: submission.expected, submission })
-        .collect();
+    let mut planned = Vec::with_capacity(tasks.len());
+    let mut progress = Progress::new();
+    let mut each = |id, submission: Rc<Submission>| {
+        planned.push(PlanTask { id, lasts: submission.expected, submission });
+        progress.show("looking up", planned.len(), Some(tasks.len()));
+    };
+    plan_submissions(&devices, spec, reader, run, &tasks, &mut complain, &mut each)?;
+    // Only this shows commands.
+    let commands = launch.output.json.then_some(tasks);
     let start = PlanStart {
         assume: imagined.assume,
         outside: now.outside,
@@ -232,9 +241,13 @@ fn plan_door(
     };
     let name = |device| device_name(&devices, device);
     let settings = scheduler_settings(&spec.pool);
-    let plan = Plan::new(&devices.pool(), settings, &start, tasks, &name)?;
-    if launch.output.json {
-        return show_json(&plan, &devices, &words);
+    let count = planned.len();
+    let mut shown = |done| progress.show("planning", done, Some(count));
+    let plan = Plan::new(&devices.pool(), settings, &start, &planned, &name, &mut shown)?;
+    progress.clear();
+    drop(planned);
+    if let Some(tasks) = commands {
+        return show_json(&plan, &devices, &tasks);
     }
     show(&plan, &devices)
 }
@@ -300,7 +313,7 @@ fn show(plan: &Plan, devices: &Devices) -> anyhow::Result<Exit> {
         device_name: &|device| device_name(devices, device),
         task_name: &|task: TaskId| task.number.to_string(),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     write!(out, "{}", wording::lines(&chart.to_string()))?;
     for (task, reason) in &plan.refused {
         let number = task.number;
@@ -335,45 +348,77 @@ fn exit(plan: &Plan) -> Exit {
     if plan.refused.is_empty() { Exit::Success } else { Exit::TasksFailed }
 }
 
-fn show_json(plan: &Plan, devices: &Devices, words: &[String]) -> anyhow::Result<Exit> {
+/// The plan for programs, printed as it is made: a value of a million tasks takes more
+/// than the plan.
+#[derive(Serialize)]
+struct PlanJson<'a, T, R> {
+    assumed_seconds: Option<f64>,
+    durations_unknown: usize,
+    expected_end_seconds: Option<f64>,
+    first_waits_because: Option<&'a str>,
+    is_bound: bool,
+    refused: R,
+    tasks: T,
+    waiting: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct BarJson {
+    command: Option<String>,
+    duration_known: bool,
+    end_seconds: Option<f64>,
+    gpus: Vec<String>,
+    round: Option<u64>,
+    start_seconds: Option<f64>,
+    task: u32,
+}
+
+/// A list whose items are made when they are printed.
+struct Each<I>(I);
+
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone())
+    }
+}
+
+fn show_json(plan: &Plan, devices: &Devices, tasks: &PlannedTasks) -> anyhow::Result<Exit> {
     let seconds = |time: Duration| time.as_secs_f64();
     // A round is no time.
     let in_rounds = plan.guess == DurationGuess::Rounds;
     let seconds_or_null = |time: Duration| (!in_rounds).then(|| seconds(time));
-    let round = |bar: &PlanBar| in_rounds.then(|| bar.start.as_secs() + 1);
-    let bars: Vec<_> = plan
-        .bars
-        .iter()
-        .map(|bar| {
-            let on = bar.devices.iter();
-            json!({
-                "task": bar.task.number,
-                "command": words.get(bar.task.number as usize - 1),
-                "gpus": on.map(|&device| device_name(devices, device)).collect::<Vec<_>>(),
-                "start_seconds": seconds_or_null(bar.start),
-                "end_seconds": seconds_or_null(bar.end),
-                "round": round(bar),
-                "duration_known": bar.known,
-            })
-        })
-        .collect();
-    let why = |reason: &RefusalReason| skipped(plan, reason).unwrap_or_else(|| reason.to_string());
-    let assumed = match plan.guess {
-        DurationGuess::Assumed(time) | DurationGuess::Median(time) => Some(seconds(time)),
-        DurationGuess::AllKnown | DurationGuess::Rounds => None,
-    };
-    let value = json!({
-        "tasks": bars,
-        "expected_end_seconds": plan.expected_end().map(seconds),
-        "is_bound": plan.is_bound(),
-        "durations_unknown": plan.unknown,
-        "assumed_seconds": assumed,
-        "refused": plan.refused.iter()
-            .map(|(task, reason)| json!({"task": task.number, "reason": why(reason)}))
-            .collect::<Vec<_>>(),
-        "waiting": plan.waiting.iter().map(|task| task.number).collect::<Vec<_>>(),
-        "first_waits_because": waits(plan).map(|(_, why)| why),
+    let bars = plan.bars.iter().map(|bar| {
+        let command = tasks.get(bar.task.number as usize - 1);
+        BarJson {
+            command: command.map(|task| wording::command(&task.command).into_owned()),
+            duration_known: bar.known,
+            end_seconds: seconds_or_null(bar.end),
+            gpus: bar.devices.iter().map(|&device| device_name(devices, device)).collect(),
+            round: in_rounds.then(|| bar.start.as_secs() + 1),
+            start_seconds: seconds_or_null(bar.start),
+            task: bar.task.number,
+        }
     });
-    print_json(&value)?;
+    let why = |reason: &RefusalReason| skipped(plan, reason).unwrap_or_else(|| reason.to_string());
+    let refused = plan.refused.iter();
+    let value = PlanJson {
+        assumed_seconds: match plan.guess {
+            DurationGuess::Assumed(time) | DurationGuess::Median(time) => Some(seconds(time)),
+            DurationGuess::AllKnown | DurationGuess::Rounds => None,
+        },
+        durations_unknown: plan.unknown,
+        expected_end_seconds: plan.expected_end().map(seconds),
+        first_waits_because: waits(plan).map(|(_, why)| why),
+        is_bound: plan.is_bound(),
+        refused: Each(
+            refused.map(|(task, reason)| json!({"task": task.number, "reason": why(reason)})),
+        ),
+        tasks: Each(bars),
+        waiting: plan.waiting.iter().map(|task| task.number).collect(),
+    };
+    let mut out = std::io::BufWriter::new(stdout());
+    serde_json::to_writer_pretty(&mut out, &value)?;
+    writeln!(out)?;
+    out.flush()?;
     Ok(exit(plan))
 }

@@ -12,6 +12,7 @@ use super::launch::Order;
 use super::run::one_command;
 use crate::args::ProbeArgs;
 use crate::report::Plain;
+use crate::stdout::stdout;
 use crate::{complain, wording};
 
 /// `packhorse probe`
@@ -44,7 +45,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
             "utilisation_percent": seen.and_then(|seen| seen.utilisation),
             "seconds": took.as_secs_f64(),
         });
-        writeln!(std::io::stdout(), "{value}")?;
+        writeln!(stdout(), "{value}")?;
     } else {
         show(&reporter, took)?;
     }
@@ -52,7 +53,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
 }
 
 fn show(reporter: &Measuring, took: Duration) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let Some(seen) = reporter.seen else {
         complain(
             "it was never seen to hold GPU memory\n\

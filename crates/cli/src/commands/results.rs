@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::slurm::refresh_shown;
 use super::table::print_json;
 use crate::args::ResultsArgs;
+use crate::stdout::stdout;
 use crate::{complain, wording};
 use keys::MetricValue;
 use listing::ResultsOrigin;
@@ -42,7 +43,7 @@ pub fn results(args: &ResultsArgs) -> anyhow::Result<Exit> {
     if args.json {
         return print_json(&tests.iter().map(as_json).collect());
     }
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     if args.csv {
         csv::write(&mut out, &tests)?;
     } else if let [x, y] = &args.plot[..] {
@@ -115,6 +116,7 @@ fn as_json(test: &TestResult) -> Value {
     let metrics = test.metrics.iter().map(|(name, summary)| {
         let mut value = json!(summary);
         value["best"] = match which_is_best(name) {
+            _ if summary.is_diverged() => value["last"].clone(),
             MetricValue::Highest => value["highest"].clone(),
             _ => value["lowest"].clone(),
         };
@@ -128,6 +130,7 @@ fn as_json(test: &TestResult) -> Value {
         "params": test.params,
         "outcome": test.outcome.word(),
         "detail": test.outcome.detail(),
+        "diverged": diverged(test).collect::<Vec<_>>(),
         "command": test.command,
         "attempts": test.attempts,
         "started": test.started,
@@ -140,6 +143,12 @@ fn as_json(test: &TestResult) -> Value {
         "log": log,
         "metrics": metrics.collect::<Map<String, Value>>(),
     })
+}
+
+/// The metrics of a test that ended with NaN or infinity.
+fn diverged(test: &TestResult) -> impl Iterator<Item = &str> {
+    let metrics = test.metrics.iter();
+    metrics.filter(|(_, summary)| summary.is_diverged()).map(|(name, _)| name.as_str())
 }
 
 fn which_is_best(metric: &str) -> MetricValue {

@@ -15,6 +15,7 @@ use super::logs::LogFolder;
 use super::ls;
 use super::slurm::refresh_shown;
 use crate::args::ShowArgs;
+use crate::stdout::stdout;
 use crate::{terminal, wording};
 
 type Metrics = BTreeMap<String, MetricSummary>;
@@ -24,7 +25,7 @@ pub fn show(args: &ShowArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     refresh_shown(&home, args.what.as_deref())?;
     let reader = Reader::open(&home)?;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(stdout());
     match args.what.as_deref() {
         Some(text) if text.contains('.') => {
             let id = text.parse()?;
@@ -209,7 +210,7 @@ fn one_task(
     let task = &listed.task;
     writeln!(out, "task {id}  {}", status(task, listed.last.as_ref(), run.state))?;
     if let Some(name) = &task.spec.name {
-        writeln!(out, "  name     {name}")?;
+        writeln!(out, "  name     {}", wording::printable(name))?;
     }
     writeln!(out, "  command  {}", wording::command(&task.spec.command))?;
     let own = task.spec.folder.as_deref();

@@ -20,6 +20,7 @@ use super::mistakes::Mistakes;
 use super::slurm_status::status;
 use crate::args::{LaunchArgs, OutputArgs, SlurmResumeArgs, SlurmVerb};
 use crate::report::Plain;
+use crate::stdout::stdout;
 use crate::{complain, wording};
 
 /// `packhorse slurm`
@@ -117,7 +118,7 @@ pub fn launch(
         prepared => prepared?,
     };
     if how.dry_run {
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         // A script begins with the program that runs it.
         let script = prepared.script()?;
         let (first, rest) = script.split_once('\n').unwrap_or((&script, ""));
@@ -152,7 +153,7 @@ fn told(
         return follow_run(&Home::locate()?, lock, attached, end_with, &mut *shown);
     }
     let Submitted { run, jobs, elements, tasks, folder } = submitted;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if output.json {
         let folder = ByteString::from(folder.clone().into_os_string());
         let line = json!({

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::ls;
 use super::table::{print_table, table};
+use crate::stdout::stdout;
 use crate::{complain, wording};
 
 /// `packhorse slurm status`
@@ -22,7 +23,7 @@ pub fn status(run: Option<&str>, json: bool) -> anyhow::Result<Exit> {
     let view = view(&home, run)?;
     let reader = Reader::open(&home)?;
     let stored = stored_run(&reader, run)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if json {
         writeln!(out, "{}", as_json(&reader, &view, &stored)?)?;
         return Ok(Exit::Success);

@@ -10,6 +10,7 @@ use packhorse_session::{TaskChecks, build_sweep, sweep_source};
 use super::launch::{DoorRun, Order, observer};
 use super::slurm::{ClusterLaunch, launch};
 use crate::args::{SamplingMode, SweepArgs};
+use crate::stdout::stdout;
 use crate::{complain, terminal};
 
 /// `packhorse sweep`
@@ -72,7 +73,7 @@ fn give_back_template(args: &mut SweepArgs) -> anyhow::Result<String> {
 
 /// Prints all commands.
 pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     sweep.write_to(&mut out, separator)?;
     out.flush()?;
     Ok(Exit::Success)

@@ -5,6 +5,7 @@ use packhorse_model::Exit;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::stdout::stdout;
 use crate::{terminal, wording};
 
 /// A table without lines, two blanks between columns, as they are in the header.
@@ -39,6 +40,6 @@ pub fn fits(table: &Table) -> bool {
 
 /// The same for programs.
 pub fn print_json(value: &Value) -> anyhow::Result<Exit> {
-    writeln!(io::stdout(), "{}", serde_json::to_string_pretty(value)?)?;
+    writeln!(stdout(), "{}", serde_json::to_string_pretty(value)?)?;
     Ok(Exit::Success)
 }

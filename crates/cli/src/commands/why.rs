@@ -8,6 +8,7 @@ use packhorse_slurm::view;
 use packhorse_store::{Home, Reader, StoredRun};
 
 use super::slurm::refresh_shown;
+use crate::stdout::stdout;
 use crate::wording;
 
 /// `packhorse why`
@@ -17,7 +18,7 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
     let id = find_task(&reader, task)?;
     refresh_shown(&home, Some(&id.to_string()))?;
     let run = stored_run(&reader, id.run)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let running = home.is_running(run.id)?;
     let outcome = match stored_task(&reader, id) {
         Ok((task, _)) => task.outcome,

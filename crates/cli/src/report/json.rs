@@ -11,7 +11,7 @@ pub struct Json(Sink);
 impl Json {
     /// Writes to standard output.
     pub fn new() -> Self {
-        Self(Sink::stdout())
+        Self(Sink::lines())
     }
 }
 

@@ -4,7 +4,7 @@ use packhorse_model::{Event, EventKind};
 use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
-use crate::wording;
+use crate::{terminal, wording};
 
 /// The lines of the original `simple_gpu_scheduler`, byte for byte on standard
 /// output, and what the original does not say on standard error.
@@ -18,8 +18,8 @@ impl Legacy {
     /// Writes to standard output.
     pub fn new() -> Self {
         Self {
-            sink: Sink::stdout(),
-            on_terminal: rustix::termios::isatty(rustix::stdio::stdout()),
+            sink: Sink::lines(),
+            on_terminal: terminal::is_stdout(),
             quiet: super::tally::Tally::new(Instant::now()),
         }
     }

@@ -68,7 +68,7 @@ impl Live {
     /// Draws on standard output.
     pub fn new() -> Self {
         Self {
-            sink: Sink::stdout(),
+            sink: Sink::drawing(),
             palette: Palette::from_env(),
             tally: Tally::new(Instant::now()),
             run: None,
@@ -156,7 +156,7 @@ impl Live {
         if !self.stopping
             && let Some(why) = queue.why_first_waits()
         {
-            let text = format!(" next: {}", wording::printable(&why));
+            let text = format!(" next: {why}");
             lines.push(Styled::new(&text, room, self.palette.faint));
         }
         lines.push(self.summary(now, room));
@@ -349,7 +349,7 @@ impl Observer for Live {
         }
         for event in self.sink.pass(event, self.above.len()) {
             if let EventKind::Output { task, line, .. } = &event.kind {
-                let text = wording::printable(line);
+                let text = wording::printable_output(line);
                 // Writing to a Vec cannot fail.
                 let _ = writeln!(self.above, "{task} | {text}");
             }
@@ -424,7 +424,8 @@ struct Styled {
 impl Styled {
     /// At most so many columns of the text.
     fn new(text: &str, room: usize, colour: &str) -> Self {
-        let text = wording::clipped(text, room);
+        let text = wording::printable(text);
+        let text = wording::clipped(&text, room);
         Self { text: paint(&text, colour), width: text.width() }
     }
 }

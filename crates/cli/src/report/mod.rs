@@ -9,6 +9,7 @@ mod legacy;
 mod live;
 mod output;
 mod plain;
+mod progress;
 mod sink;
 mod tally;
 
@@ -16,4 +17,5 @@ pub use json::Json;
 pub use legacy::Legacy;
 pub use live::Live;
 pub use plain::Plain;
+pub use progress::Progress;
 pub use sink::Sink;

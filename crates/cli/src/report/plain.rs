@@ -6,11 +6,12 @@ use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
 use super::tally::Tally;
-use crate::wording;
+use crate::{terminal, wording};
 
 /// One line per event, for files, pipes and logs.
 pub struct Plain {
     sink: Sink,
+    on_terminal: bool,
     tally: Tally,
     quiet: bool,
     idle: Idle,
@@ -35,7 +36,13 @@ enum Idle {
 impl Plain {
     /// Writes to standard output; only what went wrong if `quiet`.
     pub fn new(quiet: bool) -> Self {
-        Self { sink: Sink::stdout(), tally: Tally::new(Instant::now()), quiet, idle: Idle::No }
+        Self {
+            sink: Sink::lines(),
+            on_terminal: terminal::is_stdout(),
+            tally: Tally::new(Instant::now()),
+            quiet,
+            idle: Idle::No,
+        }
     }
 }
 
@@ -52,6 +59,8 @@ impl Observer for Plain {
             {
                 self.sink.line(line);
             } else if let EventKind::Output { task, line, .. } = &event.kind {
+                let line =
+                    if self.on_terminal { wording::printable_output(line) } else { line.into() };
                 self.sink.line(format_args!("{task} | {line}"));
             }
         }

@@ -7,12 +7,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use packhorse_model::Event;
+use packhorse_model::{Event, TerminalFilter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::output::{OutputGate, Room};
+use crate::terminal;
 
 /// Standard output, a turn of the loop at a time.
 ///
@@ -25,6 +26,8 @@ use super::output::{OutputGate, Room};
 pub struct Sink {
     buffer: Vec<u8>,
     route: OutputRoute,
+    /// For lines that go to a terminal.
+    filter: Option<TerminalFilter>,
     broken: bool,
     gate: OutputGate,
     /// Whether too much waits, and has not yet become much less.
@@ -53,7 +56,7 @@ impl OutputRoute {
     /// What standard output is like.
     fn of_stdout() -> Self {
         let stdout = rustix::stdio::stdout();
-        if rustix::termios::isatty(stdout) {
+        if terminal::is_stdout() {
             // Opened anew, for others have it too and want it to block.
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             let terminal = rustix::fs::open("/proc/self/fd/1", flags, Mode::empty());
@@ -80,11 +83,19 @@ const MOST_OUTPUT: usize = 16 << 20;
 const MOST_UNREAD: usize = 256 << 20;
 
 impl Sink {
-    /// Writes to standard output.
-    pub fn stdout() -> Self {
+    /// Writes lines to standard output. A terminal gets nothing but text and colours.
+    pub fn lines() -> Self {
+        let mut sink = Self::drawing();
+        sink.filter = terminal::is_stdout().then(TerminalFilter::default);
+        sink
+    }
+
+    /// Writes to a terminal that is drawn on: every text has to be made printable before.
+    pub fn drawing() -> Self {
         Self {
             buffer: Vec::new(),
             route: OutputRoute::of_stdout(),
+            filter: None,
             broken: false,
             gate: OutputGate::default(),
             full: false,
@@ -148,6 +159,10 @@ impl Sink {
     pub fn flush(&mut self) {
         if self.buffer.is_empty() {
             return;
+        }
+        if let Some(filter) = &mut self.filter {
+            let bytes = std::mem::take(&mut self.buffer);
+            filter.push(&bytes, &mut self.buffer);
         }
         if !self.broken
             && let Err(error) = self.write()

@@ -86,7 +86,7 @@ fn the_values_of_the_attempt_that_counts_are_shown() {
 #[test]
 fn a_line_that_is_not_right_is_a_warning_once_a_task_and_no_error() {
     let world = World::new();
-    let line = r#"for i in 1 2 3; do echo "packhorse: {\"loss\": NaN}"; echo 'packhorse: hi' >&2; done; echo 'packhorse: {"ok": 1}'; test $PACKHORSE_ATTEMPT = 2"#;
+    let line = r#"for i in 1 2 3; do echo "packhorse: {\"loss\": oops}"; echo 'packhorse: hi' >&2; done; echo 'packhorse: {"ok": 1}'; test $PACKHORSE_ATTEMPT = 2"#;
     let done = run(&world, "--retries 1", line);
     let warnings = warnings(&done);
     let [warning] = &warnings[..] else {
@@ -192,4 +192,92 @@ fn what_was_printed_before_a_run_was_stopped_is_kept() {
     let names: BTreeMap<String, Value> =
         serde_json::from_value(results[0]["metrics"].clone()).unwrap();
     assert_eq!(names.len(), 1);
+}
+
+/// Four tests, of which the second and third diverge: one after it was the best of all, as
+/// Python writes NaN, and one from the start.
+fn diverged() -> World {
+    let world = World::new();
+    let outputs = [
+        r#"echo 'packhorse: {"loss": 0.5}'"#,
+        r#"printf 'packhorse: {"loss": 0.01, "acc": 0.25}\npackhorse: {"loss": NaN, "acc": 0.75, "step": 2}\n'"#,
+        r#"echo 'packhorse: {"loss": "-Infinity"}'"#,
+        r#"printf 'packhorse: {"loss": Infinity}\npackhorse: {"loss": 0.4}\n'"#,
+    ];
+    let lines = outputs.iter().zip(1..).map(|(command, lr)| {
+        json!({ "command": command, "params": { "lr": lr } }).to_string() + "\n"
+    });
+    world.write("tasks", lines.collect::<String>());
+    world
+}
+
+#[test]
+fn a_run_that_has_diverged_comes_last_and_is_marked_everywhere() {
+    let world = diverged();
+    let done = world.packhorse(["run", "--slots", "1", "--json", "--tasks", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(warnings(&done), [] as [Value; 0]);
+    let values = told(&done);
+    assert_eq!(values[2], (json!({"loss": "NaN", "acc": 0.75}), json!(2)));
+    assert_eq!(values[3].0, json!({"loss": "-Infinity"}));
+
+    let order = |words: &[&str]| -> Vec<String> {
+        let tests = world.packhorse([&["results", "--json"], words].concat()).json();
+        let tests = tests.as_array().unwrap().clone();
+        tests.iter().map(|test| test["task"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(order(&["--sort", "loss"]), ["1.4", "1.1", "1.2", "1.3"]);
+    assert_eq!(order(&["--sort", "-loss"]), ["1.1", "1.4", "1.2", "1.3"]);
+    assert_eq!(order(&["--sort", "-loss.last"]), ["1.1", "1.4", "1.2", "1.3"]);
+
+    let tests = world.packhorse(["results", "--json"]).json();
+    let loss = json!({"last": "NaN", "lowest": 0.01, "highest": 0.01, "count": 2, "best": "NaN"});
+    assert_eq!(tests[1]["metrics"]["loss"], loss);
+    assert_eq!(tests[1]["metrics"]["acc"]["best"], 0.75);
+    assert_eq!(tests[3]["metrics"]["loss"]["best"], 0.4);
+    let marked: Vec<&Value> = (0..4).map(|test| &tests[test]["diverged"]).collect();
+    assert_eq!(marked, [&json!([]), &json!(["loss"]), &json!(["loss"]), &json!([])]);
+
+    let table = world.packhorse(["results", "--sort", "loss"]).stdout;
+    let rows: Vec<Vec<&str>> =
+        table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let [.., nan, infinite] = &rows[..] else { panic!("{table}") };
+    assert_eq!(nan[..4], ["1.2", "2", "succeeded,", "diverged"], "{table}");
+    assert_eq!(nan.last(), Some(&"NaN"), "{table}");
+    assert_eq!(infinite.last(), Some(&"-inf"), "{table}");
+    assert_eq!(table.matches("diverged").count(), 2, "{table}");
+
+    let csv = world.packhorse(["results", "--csv"]).stdout;
+    let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let row: Vec<&str> = csv.lines().nth(2).unwrap().split(',').collect();
+    let field = |name: &str| row[header.iter().position(|title| *title == name).unwrap()];
+    assert_eq!(["diverged", "loss", "loss.lowest"].map(field), ["loss", "NaN", "0.01"], "{csv}");
+
+    let plot = world.packhorse(["results", "--plot", "lr", "loss"]).stdout;
+    assert!(plot.starts_with("loss by lr: 2 tests of 4, 2 diverged\n"), "{plot}");
+    assert!(plot.contains("best: loss 0.4 at lr 4 (1.4)"), "{plot}");
+    let curves = world.packhorse(["results", "--plot", "step", "loss"]).stdout;
+    assert!(curves.starts_with("loss by step: 3 values of 3 tests, 2 diverged"), "{curves}");
+    assert!(curves.contains("best: loss 0.4 at step 2 (1.4)"), "{curves}");
+
+    let shown = world.packhorse(["show", "1.2"]).stdout;
+    let wanted = "metric   loss NaN (lowest 0.01, highest 0.01, 2 values)";
+    assert!(shown.contains(wanted), "{shown}");
+    assert!(world.packhorse(["show"]).stdout.contains("(acc 0.75, loss NaN)"));
+}
+
+#[test]
+fn a_folder_of_results_knows_what_has_diverged() {
+    let world = World::new();
+    let command = r#"echo 'packhorse: {"loss": 0.5}'; echo 'packhorse: {"loss": NaN, "acc": 1}'"#;
+    let line = json!({ "command": command, "results": "results/one", "params": { "lr": 1 } });
+    world.write("tasks", line.to_string() + "\n");
+    let done = world.packhorse(["run", "--slots", "1", "--tasks", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let marker = world.read("results/one/.packhorse.json");
+    assert!(marker.contains(r#""last":"NaN""#) || marker.contains(r#""last": "NaN""#), "{marker}");
+    let tests = world.packhorse(["results", "results", "--json"]).json();
+    assert_eq!(tests[0]["diverged"], json!(["loss"]));
+    assert_eq!(tests[0]["metrics"]["loss"]["lowest"], 0.5);
+    assert_eq!(tests[0]["metrics"]["acc"]["last"], 1);
 }

@@ -1,9 +1,12 @@
 //! `packhorse plan`: what would run where and when.
 
+use std::io::Write as _;
+
 use serde_json::Value;
 
 use crate::machine::{Machine, holding, taking};
-use crate::support::World;
+use crate::support::{World, finish};
+use crate::terminal::Terminal;
 
 const GIB: u64 = 1 << 30;
 
@@ -330,4 +333,44 @@ fn gpus_that_were_taken_out_are_left_out() {
     machine.state.lose(1);
     let planned = machine.plan(&["tasks", "--vram", "20G"]);
     assert_eq!(starts(&planned), [(1, "GPU 0"), (2, "GPU 0")], "{planned}");
+}
+
+#[test]
+fn a_plan_takes_at_most_300_bytes_for_each_line() {
+    let world = World::new();
+    let lines: Vec<String> =
+        (0..40_000).map(|it| format!("python train.py --lr 0.{it}\n")).collect();
+    world.write("commands", lines.concat());
+    // 20 MiB for the program, in KiB, and the rest for the lines. What is used is limited, not
+    // measured.
+    let limit = 20 * 1024 + 40_000 * 300 / 1024;
+    for json in ["", "--json"] {
+        let line = format!("ulimit -d {limit}; exec $0 plan --slots 4 {json} commands");
+        let packhorse = env!("CARGO_BIN_EXE_packhorse");
+        let done = finish(world.program("bash", ["-c", &line, packhorse]));
+        assert_eq!(done.code, 0, "{}", done.stderr);
+    }
+}
+
+#[test]
+fn long_work_shows_on_a_terminal_how_far_it_is() {
+    let world = World::new();
+    let fifo = world.fifo("slow");
+    let mut command = world.command(["plan", "--slots", "1", "slow"]);
+    command.env("TERM", "xterm-256color");
+    let mut terminal = Terminal::start(command, 80, 24);
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let writer = std::thread::spawn(move || {
+        let mut pipe = fs_err::OpenOptions::new().write(true).open(fifo).unwrap();
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            pipe.write_all(b"# a remark is no task\n").unwrap();
+        }
+        pipe.write_all(b"true\n").unwrap();
+    });
+    terminal.wait_for(" reading: 0 tasks");
+    stop.send(()).unwrap();
+    writer.join().unwrap();
+    assert_eq!(terminal.finish(), 0);
+    let screen = terminal.screen();
+    assert!(screen.iter().all(|line| !line.contains("reading")), "{screen:#?}");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{Metadata, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -65,7 +65,7 @@ fn attempt(
     header: Header,
     wanted: HashMap<&[u8], usize>,
 ) -> Result<Option<usize>, ConsumeError> {
-    let mut file = File::open(path)?;
+    let mut file = packhorse_proc::open_regular(path)?;
     // Against another Packhorse; what an editor does is seen below. Some network
     // file systems have no locks.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
@@ -73,8 +73,8 @@ fn attempt(
         return Err(ConsumeError::Busy { path });
     }
     let version = version_of(&file.metadata()?);
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+    let name = path.display().to_string();
+    let bytes = packhorse_proc::read_to_limit(&mut file, &name, packhorse_proc::LARGEST_TABLE)?;
     let (kept, removed) = without(&bytes, header, wanted);
     if removed == 0 {
         return Ok(Some(0));

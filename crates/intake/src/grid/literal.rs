@@ -45,8 +45,10 @@ pub(super) fn read_python(text: &str) -> Result<GridValue, GridError> {
         let is_assigned = reader.rest().starts_with('=') && !reader.rest().starts_with("==");
         if name != "config" || !is_assigned {
             let line = reader.line_from(start);
-            let what =
-                format!("`{}` is not `config = {{…}}`", crate::printable(&text[line.clone()]));
+            let what = format!(
+                "`{}` is not `config = {{…}}`",
+                packhorse_model::printable(&text[line.clone()])
+            );
             return Err(reader.error(line, GridProblem::NotLiteral { what }));
         }
         if config.is_some() {

@@ -1,13 +1,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use packhorse_model::{ByteString, Command};
+use packhorse_model::{ByteString, Command, printable};
 
 use super::command::{ParsedLine, is_shell};
 use super::name::{Meaning, is_secret};
 use super::program::{base_name, skip_openers, skip_python_options, variable};
 use super::text::{is_number, is_whole, masked};
-use crate::excerpt::printable;
 
 /// No family's name is longer, in bytes.
 const LONGEST: usize = 200;

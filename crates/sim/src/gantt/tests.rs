@@ -6,7 +6,12 @@ use crate::plan::tests::{plan, submission};
 
 fn task(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> PlanTask {
     let request = Request { gpus, ..Request::default() };
-    PlanTask { submission: submission(number, request), lasts: minutes.map(Duration::from_mins) }
+    let submission = submission(number, request);
+    PlanTask {
+        id: submission.id,
+        submission: submission.into(),
+        lasts: minutes.map(Duration::from_mins),
+    }
 }
 
 fn chart(gpus: u32, tasks: Vec<PlanTask>, width: usize, glyphs: Glyphs) -> String {

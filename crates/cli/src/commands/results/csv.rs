@@ -3,12 +3,13 @@ use std::io::{self, Write};
 use packhorse_model::{Bytes, MetricSummary};
 use packhorse_session::TestResult;
 
+use super::diverged;
 use super::keys::{MetricValue, param_text};
 use super::listing::{metric_names, param_names};
 
 /// The columns that every test has.
-const OWN: [&str; 8] =
-    ["task", "folder", "outcome", "detail", "seconds", "peak", "attempts", "started"];
+const OWN: [&str; 9] =
+    ["task", "folder", "outcome", "detail", "diverged", "seconds", "peak", "attempts", "started"];
 
 /// The columns of each metric.
 const OF_METRIC: [(&str, MetricValue); 5] = [
@@ -49,6 +50,7 @@ pub fn write(out: &mut impl Write, tests: &[TestResult]) -> io::Result<()> {
         fields.extend([
             test.outcome.word().to_owned(),
             text(test.outcome.detail()),
+            diverged(test).collect::<Vec<_>>().join(" "),
             text(test.took.map(|took| took.as_secs_f64())),
             text(test.peak.map(|Bytes(bytes)| bytes)),
             text(test.attempts),

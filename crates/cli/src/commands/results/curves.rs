@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context as _, bail};
+use packhorse_model::MetricSummary;
 use packhorse_session::{MetricSeries, TestResult};
 
 use super::keys::{Key, MetricValue};
@@ -25,17 +26,21 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], y: &str) -> anyhow::Resu
         bail!("`{y}` has no value at each step\nhint: only a metric has, such as `loss`");
     };
     let mut curves = Vec::new();
-    let mut missing = 0_u64;
+    let (mut missing, mut diverged) = (0_u64, 0_u64);
     for test in tests.iter().filter(|it| it.metrics.contains_key(&metric)) {
         let read = test.log.as_ref().map(|log| MetricSeries::read(log, &metric));
         match read {
             Some(Ok(series)) if series.count() > 0 => curves.push((test, series)),
+            Some(Ok(series)) if series.not_finite() > 0 => diverged += 1,
             Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error)
                     .with_context(|| format!("cannot read the log of{}", whose(test)));
             }
             _ => missing += 1,
         }
+    }
+    if curves.is_empty() && diverged > 0 {
+        bail!("`{y}` has no finite value to draw");
     }
     if curves.is_empty() {
         bail!("the logs with the values of `{y}` are gone, or were never kept");
@@ -64,6 +69,10 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], y: &str) -> anyhow::Resu
         wording::count(values, "value"),
         wording::count(curves.len() as u64, "test"),
     );
+    diverged += curves.iter().filter(|(test, _)| has_diverged(test, &metric)).count() as u64;
+    if diverged > 0 {
+        title += &format!(", {diverged} diverged");
+    }
     for (name, axis) in [(STEP, &x_axis), (y, &y_axis)] {
         if axis.is_logarithmic() {
             title += &format!(", {name} logarithmic");
@@ -73,10 +82,15 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], y: &str) -> anyhow::Resu
     plot::print(out, &title, &points, (&x_axis, &y_axis), best)
 }
 
+fn has_diverged(test: &TestResult, metric: &str) -> bool {
+    test.metrics.get(metric).is_some_and(MetricSummary::is_diverged)
+}
+
 /// Which test had the best value, and where.
 fn best(y: &str, metric: &str, curves: &[(&TestResult, MetricSeries)]) -> Option<String> {
     let is_high = which_is_best(metric) == MetricValue::Highest;
-    let found = curves.iter().filter_map(|(test, series)| {
+    let kept = curves.iter().filter(|(test, _)| !has_diverged(test, metric));
+    let found = kept.filter_map(|(test, series)| {
         let found = if is_high { series.highest() } else { series.lowest() };
         Some((test, found?))
     });

@@ -63,6 +63,8 @@ impl MetricValue {
     /// This value of the metric of this name.
     pub fn of(self, name: &str, summary: &MetricSummary) -> f64 {
         match self {
+            // A run that has diverged has nothing to show for what was good before.
+            Self::Best if summary.is_diverged() => summary.last,
             Self::Best if is_more_better(name) => summary.highest,
             Self::Best | Self::Lowest => summary.lowest,
             Self::Last => summary.last,
@@ -159,6 +161,11 @@ impl KeyValue {
         }
     }
 
+    /// Whether there is a place for it among others: NaN and infinity are behind them.
+    fn is_finite(&self) -> bool {
+        !matches!(self, Self::Number(number) if !number.is_finite())
+    }
+
     fn compare(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Number(a), Self::Number(b)) => a.total_cmp(b),
@@ -177,8 +184,8 @@ pub fn param_text(value: &Value) -> String {
     }
 }
 
-/// Sorts by the key of this name, downwards if there is a minus sign before it. Tests that
-/// do not have it come last.
+/// Sorts by the key of this name, downwards if there is a minus sign before it. NaN and
+/// infinity come behind all other values, and tests that have none come last.
 pub fn sort(tests: &mut [TestResult], text: &str) -> anyhow::Result<()> {
     let (key, down) = match (Key::find(text, tests), text.strip_prefix('-')) {
         (Ok(key), _) => (key, false),
@@ -197,8 +204,11 @@ struct SortKey {
 impl Ord for SortKey {
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.value, &other.value) {
-            (Some(a), Some(b)) if self.down => b.compare(a),
-            (Some(a), Some(b)) => a.compare(b),
+            (Some(a), Some(b)) => match (a.is_finite(), b.is_finite()) {
+                (true, true) if self.down => b.compare(a),
+                (true, true) => a.compare(b),
+                (a, b) => b.cmp(&a),
+            },
             (a, b) => b.is_some().cmp(&a.is_some()),
         }
     }
@@ -255,6 +265,34 @@ mod tests {
         assert_eq!(sorted("-lr"), ["auto", "10", "9e0", "0.5", ""]);
         assert_eq!(sorted("loss"), ["", "10", "auto", "0.5", "9e0"]);
         assert_eq!(sorted("-loss.last"), ["0.5", "auto", "10", "", "9e0"]);
+    }
+
+    #[test]
+    fn what_is_not_finite_comes_behind_the_rest_whichever_way() {
+        for (by, wanted) in
+            [("loss", ["1", "2", "n", "p", ""]), ("-loss", ["2", "1", "n", "p", ""])]
+        {
+            let mut tests = vec![
+                test(Some(json!("n")), Some(f64::NAN)),
+                test(Some(json!("p")), Some(f64::NEG_INFINITY)),
+                test(None, None),
+                test(Some(json!("2")), Some(2.0)),
+                test(Some(json!("1")), Some(1.0)),
+            ];
+            sort(&mut tests, by).unwrap();
+            let lr = |test: &TestResult| test.params.get("lr").map_or_else(String::new, param_text);
+            assert_eq!(tests.iter().map(lr).collect::<Vec<_>>(), wanted, "{by}");
+        }
+    }
+
+    #[test]
+    fn the_best_of_what_has_diverged_is_how_it_ended() {
+        let mut summary = MetricSummary::of(0.1);
+        summary.add(f64::NAN);
+        for (name, which) in [("loss", MetricValue::Best), ("acc", MetricValue::Last)] {
+            assert!(which.of(name, &summary).is_nan());
+        }
+        assert!((MetricValue::Lowest.of("loss", &summary) - 0.1).abs() < f64::EPSILON);
     }
 
     #[test]

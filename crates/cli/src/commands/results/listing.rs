@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, Table, presets};
 use packhorse_session::TestResult;
 
+use super::diverged;
 use super::keys::{MetricValue, param_text};
 use crate::commands::table::{fits, print_table};
 use crate::{complain, terminal, wording};
@@ -110,7 +111,10 @@ fn columns(tests: &[TestResult], place: ResultsOrigin, differing: &[&str]) -> Ve
     for name in differing {
         add(name, text, &|test| test.params.get(*name).map(param_text));
     }
-    add("OUTCOME", needed, &|test| Some(test.outcome.word().to_owned()));
+    add("OUTCOME", needed, &|test| {
+        let mark = if diverged(test).next().is_some() { ", diverged" } else { "" };
+        Some(format!("{}{mark}", test.outcome.word()))
+    });
     add("TIME", secondary, &|test| test.took.map(wording::duration));
     add("PEAK", secondary, &|test| test.peak.map(|peak| peak.to_string()));
     for name in metric_names(tests) {
@@ -173,8 +177,10 @@ fn table<'c>(columns: impl Iterator<Item = &'c TableColumn> + Clone, longest: us
 impl TableColumn {
     /// Whether it is read from the right, as numbers are.
     fn is_of_numbers(&self) -> bool {
-        let begins =
-            |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || "-.".contains(c));
+        let begins = |cell: &String| {
+            cell.starts_with(|c: char| c.is_ascii_digit() || "-.".contains(c))
+                || matches!(cell.as_str(), "NaN" | "inf")
+        };
         self.title != "TASK" && self.title != "FOLDER" && self.cells.iter().all(begins)
     }
 }

@@ -17,7 +17,12 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], x: &str, y: &str) -> any
         KeyValue::Number(number) => Some((test, x_key.of(test)?, number)),
         KeyValue::Text(_) => None,
     });
-    let found: Vec<(&TestResult, KeyValue, f64)> = found.collect();
+    let (found, diverged): (Vec<_>, Vec<_>) = found.partition(|(_, x, y)| {
+        y.is_finite() && !matches!(x, KeyValue::Number(number) if !number.is_finite())
+    });
+    if found.is_empty() && !diverged.is_empty() {
+        bail!("no test has a finite number as both `{x}` and `{y}`: {} diverged", diverged.len());
+    }
     if found.is_empty() {
         bail!("no test has both `{x}` and a number as `{y}`");
     }
@@ -40,6 +45,9 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], x: &str, y: &str) -> any
     let mut title = format!("{y} by {x}: {}", wording::count(found.len() as u64, "test"));
     if found.len() < tests.len() {
         title += &format!(" of {}", tests.len());
+    }
+    if !diverged.is_empty() {
+        title += &format!(", {} diverged", diverged.len());
     }
     for (name, axis) in [(x, &x_axis), (y, &y_axis)] {
         if axis.is_logarithmic() {
