@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use packhorse_fake_nvml::fake_cuda_path;
+use packhorse_test_parts::needs;
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
@@ -130,6 +131,7 @@ fn failed_tasks_run_again_as_they_were_given() {
 
 #[test]
 fn a_table_is_consumed_on() {
+    needs!(Python);
     let machine = Machine::new(2);
     let world = &machine.world;
     put(world);
