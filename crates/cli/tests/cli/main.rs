@@ -35,6 +35,7 @@ mod output_file;
 mod placing;
 mod plan;
 mod preload;
+mod preload_generators;
 mod results_table;
 mod run;
 mod settings;
