@@ -10,7 +10,7 @@ use packhorse_intake::{Colour, TaskLanguage, printable};
 use packhorse_model::{
     GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
 };
-use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
+use packhorse_store::{Home, Reader, RunLock, RunSeed, StoredRun, TaskFilter};
 
 use crate::consume::{ConsumedFile, consuming};
 use crate::experiments::{experiments_source, open_experiments};
@@ -161,6 +161,7 @@ impl Resume {
         let launch = Launch::prepare(spec, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let earlier = EarlierTasks {
+            seed: RunSeed::of(run.uuid),
             succeeded: run.counts.succeeded,
             failed: (run.counts.failed).saturating_sub(self.reopened.len() as u64),
             reopened: self.reopened,

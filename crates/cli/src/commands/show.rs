@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use packhorse_model::{AttemptPlace, ByteString, Exit, MetricSummary, Outcome, TaskId};
 use packhorse_session::{each_task, find_run};
 use packhorse_store::{
-    Home, ListedTask, Reader, RunState, StoreError, StoredAttempt, StoredRun, StoredTask,
+    Home, ListedTask, Reader, RunSeed, RunState, StoreError, StoredAttempt, StoredRun, StoredTask,
     TaskFilter,
 };
 use serde_json::{Value, json};
@@ -192,6 +192,7 @@ fn one_task(
         reader.task(id)?.with_context(|| format!("run {} has no task {}", id.run, id.number))?;
     let logs = LogFolder::of(home, reader, &run, &task)?;
     let listed = ListedTask { last: attempts.last().cloned(), task };
+    let seed = RunSeed::of(run.uuid).of_task(id.number);
     if json {
         let mut value = as_json(&listed, run.state, &last_metrics(reader, &listed)?);
         let tries = attempts.iter().map(|attempt| {
@@ -203,6 +204,7 @@ fn one_task(
             value["metrics"] = json!(reader.metrics(id, attempt.attempt)?);
             Ok(value)
         });
+        value["seed"] = json!(seed);
         value["tries"] = tries.collect::<Result<_, StoreError>>()?;
         return Ok(writeln!(out, "{value}")?);
     }
@@ -215,6 +217,7 @@ fn one_task(
     let own = task.spec.folder.as_deref();
     let place = own.map_or(run.cwd.clone(), |own| run.cwd.join(own));
     writeln!(out, "  folder   {}", folder(&place))?;
+    writeln!(out, "  seed     {seed}")?;
     if !task.after.is_empty() {
         let after = task.after.iter();
         let after = after.map(|&number| TaskId::new(id.run, number).to_string());

@@ -38,6 +38,7 @@ mod preload;
 mod preload_generators;
 mod results_table;
 mod run;
+mod seed;
 mod settings;
 mod signals;
 mod slurm;
