@@ -220,14 +220,11 @@ impl Launch {
         let caps = ThreadCaps::new(&spec, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
         let uuid = new_run_uuid(Timestamp::now());
+        let seed = storage.seed().unwrap_or_else(|| RunSeed::of(uuid));
+        let environment = AttemptEnvironment::new(devices.units.clone(), caps, mps, seed);
         let executor = match self.executor {
             Some(executor) => executor,
-            None => {
-                let seed = storage.seed().unwrap_or_else(|| RunSeed::of(uuid));
-                let units = devices.units.clone();
-                let environment = AttemptEnvironment::new(units, caps, mps, seed);
-                local_executor(&home_id, environment, mps, mask, signals.end_notice())?
-            }
+            None => local_executor(&home_id, environment, mps, mask, signals.end_notice())?,
         };
         let mut kept = KeptRun::begin(home, storage, uuid, &spec, &folder)?;
         let run = kept.run;

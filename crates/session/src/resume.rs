@@ -18,7 +18,7 @@ use crate::grid::{grid_source, read_grid};
 use crate::input_files::open_again;
 use crate::launch::{EarlierTasks, Launch};
 use crate::leaders::end_left_running;
-use crate::lookup::{each_task, find_run, stored_run};
+use crate::lookup::{check_can_go_on, each_task, find_run, stored_run};
 use crate::observer::Observer;
 use crate::scheduler_log::SchedulerLog;
 use crate::settings::{Settings, without_gpus};
@@ -57,6 +57,7 @@ impl Resume {
         let home = Home::locate()?;
         let reader = Reader::open(&home)?;
         let id = find_run(&reader, run)?.id;
+        check_can_go_on(&reader, id)?;
         // Its folder may have been removed to save space.
         fs_err::create_dir_all(home.run_dir(id))?;
         // From here on nobody else works on it.

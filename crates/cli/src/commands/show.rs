@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use packhorse_model::{AttemptPlace, ByteString, Exit, MetricSummary, Outcome, TaskId};
-use packhorse_session::{each_task, find_run};
+use packhorse_session::{can_go_on, each_task, find_run};
 use packhorse_store::{
     Home, ListedTask, Reader, RunSeed, RunState, StoreError, StoredAttempt, StoredRun, StoredTask,
     TaskFilter,
@@ -51,7 +51,7 @@ fn one_run(
             Ok(writeln!(out, "{}", as_json(&listed, run.state, &metrics))?)
         });
     }
-    heading(out, &run)?;
+    heading(out, &run, can_go_on(reader, run.id)?)?;
     let width = terminal::line_width();
     each_task(reader, run.id, select, |listed| {
         let metrics = last_metrics(reader, &listed)?;
@@ -60,7 +60,7 @@ fn one_run(
     })
 }
 
-fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
+fn heading(out: &mut impl Write, run: &StoredRun, can_go_on: bool) -> anyhow::Result<()> {
     let counts = &run.counts;
     writeln!(out, "run {}  {}", run.id, ls::state(run.state))?;
     let name = if ls::is_original(run) { "" } else { "packhorse " };
@@ -83,9 +83,10 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
         counts.waiting + counts.interrupted
     )?;
     let hint = match run.state {
+        RunState::OnCluster => Some(("slurm wait", "follows it")),
+        _ if !can_go_on => None,
         RunState::Interrupted | RunState::Died => Some(("resume", "runs the rest")),
         RunState::Finished if counts.failed > 0 => Some(("retry", "runs the failed ones again")),
-        RunState::OnCluster => Some(("slurm wait", "follows it")),
         RunState::Finished | RunState::Running => None,
     };
     if let Some((verb, effect)) = hint {
