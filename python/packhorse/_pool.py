@@ -192,7 +192,7 @@ class Pool:
         _worker.check_not_loading()
         self._folder = tempfile.mkdtemp(prefix="packhorse-")
         try:
-            driver = Driver(self._words)
+            driver = Driver(["--calls", *self._words])
             driver.started()
             self._thread = threading.Thread(
                 target=self._follow, args=(driver,), name="packhorse", daemon=True

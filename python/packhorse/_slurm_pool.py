@@ -181,7 +181,7 @@ class SlurmPool(Pool):
         try:
             with open(path, "w", encoding="utf-8") as file:
                 file.writelines(lines)
-            driver = ClusterDriver(self._words, tasks=path)
+            driver = ClusterDriver(["--calls", *self._words], tasks=path)
             driver.started()
         except (OSError, PackhorseError) as error:
             # What is wrong with one batch is wrong with all of them.

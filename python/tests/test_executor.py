@@ -578,3 +578,15 @@ def _path_with_functions() -> str:
     given = os.environ.get("PYTHONPATH")
     here = str(Path(__file__).parent)
     return f"{here}:{given}" if given else here
+
+
+def test_its_run_is_neither_retried_nor_resumed() -> None:
+    """Its calls are gone with this program: what is known of them stays as it is."""
+    with packhorse.Executor(slots=1) as pool:
+        failed = pool.submit(os._exit, 7)
+        assert "exit status 7" in str(failed.exception())
+    before = program("show", "1")
+    assert "exit status 7" in before and "retry" not in before
+    for verb in ("retry", "resume"):
+        assert "start the program again" in program(verb, "1")
+    assert program("show", "1") == before

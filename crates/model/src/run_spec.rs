@@ -19,6 +19,7 @@ use crate::{
 /// new program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
 pub struct RunSpec {
     /// A task without a command: what holds for every task that says nothing else.
     pub defaults: TaskSpec,
@@ -48,6 +49,10 @@ pub struct RunSpec {
     /// What becomes of a task whose folder has the marker of another that may still run.
     #[serde(skip_serializing_if = "FolderInDoubt::is_usual")]
     pub folder_in_doubt: FolderInDoubt,
+    /// Whether its tasks are calls of a program that waits for them, and take their arguments
+    /// from it: once the program has ended, nothing can run them again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub calls: bool,
     /// What Slurm is asked for, if its tasks run on a Slurm cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmSpec>,

@@ -8,6 +8,7 @@ use packhorse_gpu::mps::{CLIENT_VARIABLES, Daemon, Ownership, client_environment
 use packhorse_gpu::{Percent, Unit, Vendor, visibility};
 use packhorse_intake::experiments::LONGEST_CONFIG;
 use packhorse_model::{DeviceId, Placement};
+use packhorse_store::RunSeed;
 use rustc_hash::FxHashMap;
 
 use crate::core_parts::ThreadCaps;
@@ -26,17 +27,19 @@ pub(crate) struct AttemptEnvironment {
     /// over.
     told: FxHashMap<Vec<DeviceId>, Arc<Variables>>,
     caps: ThreadCaps,
+    seed: RunSeed,
     /// With MPS, what the person has set of what its clients are told.
     mps: Option<Variables>,
 }
 
 impl AttemptEnvironment {
-    pub(crate) fn new(units: Vec<Unit>, caps: ThreadCaps, mps: bool) -> Self {
+    pub(crate) fn new(units: Vec<Unit>, caps: ThreadCaps, mps: bool, seed: RunSeed) -> Self {
         let set = |name: &str| Some((name.into(), std::env::var_os(name)?));
         Self {
             units,
             told: FxHashMap::default(),
             caps,
+            seed,
             mps: mps.then(|| CLIENT_VARIABLES.into_iter().filter_map(set).collect()),
         }
     }
@@ -56,6 +59,7 @@ impl AttemptEnvironment {
     pub(crate) fn hidden(&self) -> Vec<OsString> {
         let ours = [
             "PACKHORSE_RUN",
+            "PACKHORSE_SEED",
             "PACKHORSE_GPUS",
             "PACKHORSE_PARAMS",
             "PACKHORSE_RESULTS",
@@ -76,8 +80,10 @@ impl AttemptEnvironment {
     /// The variables of one attempt. What the task's own specification says wins.
     pub(crate) fn variables(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Variables {
         let devices = self.devices(&start.placement);
-        let mut variables = Vec::with_capacity(devices.len() + 8);
+        let mut variables = Vec::with_capacity(devices.len() + 9);
         variables.push(("PACKHORSE_RUN".into(), start.task.run.to_string().into()));
+        let seed = self.seed.of_task(start.task.number);
+        variables.push(("PACKHORSE_SEED".into(), seed.to_string().into()));
         variables.extend_from_slice(&devices);
         let cores = &start.placement.cores;
         if !cores.is_empty() {

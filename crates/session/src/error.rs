@@ -30,6 +30,13 @@ pub enum SessionError {
          hint: leave out one of the two; `packhorse config` shows what is set elsewhere"
     )]
     GpusInSlots,
+    /// Tasks whose arguments went with the program that called them.
+    #[error(
+        "run {0} belongs to a `packhorse.Executor`, and its calls have ended with the program that \
+         made them: they cannot be run again\n\
+         hint: start the program again; with `Executor(retries=1)` a call that fails runs once more"
+    )]
+    CallsEnded(packhorse_model::RunId),
     /// The process that the run was to end with has ended.
     #[error("process {0}, which the run is to end with, has ended already: nothing was started")]
     ProcessGone(i32),

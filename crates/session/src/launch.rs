@@ -15,7 +15,7 @@ use packhorse_leases::{LeaseError, LeaseOwner, Leases};
 use packhorse_model::{
     DEFAULT_REST, DeviceId, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp,
 };
-use packhorse_store::{Home, NewRun, Reader, Record, RunLock, new_run_uuid};
+use packhorse_store::{Home, NewRun, Reader, Record, RunLock, RunSeed, Uuid, new_run_uuid};
 use packhorse_supervisor::{
     Children, EndNotice, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
 };
@@ -65,8 +65,19 @@ enum RunStorage<'a> {
     Elsewhere(RunPart),
 }
 
+impl RunStorage<'_> {
+    /// The seed of the run, if it is not a new one.
+    fn seed(&self) -> Option<RunSeed> {
+        match self {
+            Self::Store(_, earlier) => earlier.as_ref().map(|earlier| earlier.seed),
+            Self::Elsewhere(part) => Some(part.seed),
+        }
+    }
+}
+
 /// What an earlier session has left.
 pub(crate) struct EarlierTasks {
+    pub(crate) seed: RunSeed,
     /// The settled tasks that are to run once more.
     pub(crate) reopened: Vec<u32>,
     /// How many tasks the store has.
@@ -214,11 +225,14 @@ impl Launch {
         let most = most_tasks(&storage, source.as_deref());
         let caps = ThreadCaps::new(&spec, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
+        let uuid = new_run_uuid(Timestamp::now());
+        let seed = storage.seed().unwrap_or_else(|| RunSeed::of(uuid));
+        let environment = AttemptEnvironment::new(devices.units.clone(), caps, mps, seed);
         let executor = match self.executor {
             Some(executor) => executor,
-            None => local_executor(&home_id, &devices, caps, mps, mask, signals.end_notice())?,
+            None => local_executor(&home_id, environment, mps, mask, signals.end_notice())?,
         };
-        let mut kept = KeptRun::begin(home, storage, &spec, &folder)?;
+        let mut kept = KeptRun::begin(home, storage, uuid, &spec, &folder)?;
         let run = kept.run;
         let mut warnings = Vec::new();
         let mut warn = |message| warnings.push(message);
@@ -282,8 +296,7 @@ impl Launch {
             session.dispatch(Input::LeaveOut { device, reason });
         }
         for message in warnings {
-            let task = None;
-            session.dispatch(Input::Warning { task, message });
+            session.dispatch(Input::Warning { task: None, message });
         }
         if let Some(time) = kept.time {
             let budget = time.budget(run, origin);
@@ -349,13 +362,11 @@ fn most_tasks(storage: &RunStorage<'_>, source: Option<&dyn TaskSource>) -> Opti
 /// Runs attempts on this machine.
 fn local_executor(
     home_id: &str,
-    devices: &Devices,
-    caps: ThreadCaps,
+    environment: AttemptEnvironment,
     mps: bool,
     mask: SignalMask,
     ends: EndNotice,
 ) -> Result<Box<dyn Executor>, SessionError> {
-    let environment = AttemptEnvironment::new(devices.units.clone(), caps, mps);
     let supervisor = Supervisor::new(SupervisorSettings {
         environment: environment.fixed(),
         hidden: environment.hidden(),
@@ -457,6 +468,7 @@ impl KeptRun {
     fn begin(
         home: &Home,
         storage: RunStorage<'_>,
+        uuid: Uuid,
         spec: &RunSpec,
         folder: &Path,
     ) -> Result<Self, SessionError> {
@@ -481,7 +493,7 @@ impl KeptRun {
         let resumed = earlier.as_ref().map(|earlier| earlier.count);
         let before = earlier.as_ref();
         let before = before.map_or((0, 0), |earlier| (earlier.succeeded, earlier.failed));
-        let record = begin(&mut journal, run, earlier, spec, folder);
+        let record = begin(&mut journal, run, earlier, uuid, spec, folder);
         Ok(Self {
             run,
             logs: home.log_dir(run),
@@ -501,6 +513,7 @@ fn begin(
     journal: &mut StoreJournal,
     run: RunId,
     earlier: Option<EarlierTasks>,
+    uuid: Uuid,
     spec: &RunSpec,
     folder: &Path,
 ) -> u64 {
@@ -513,10 +526,9 @@ fn begin(
         let tasks = earlier.reopened.into();
         return journal.send(Record::Reopened { run, tasks });
     }
-    let started = Timestamp::now();
     let facts = Box::new(NewRun {
-        uuid: new_run_uuid(started),
-        started,
+        uuid,
+        started: Timestamp::now(),
         cwd: folder.to_owned(),
         argv: std::env::args_os().collect(),
         host,

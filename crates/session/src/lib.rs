@@ -87,7 +87,9 @@ pub use ignored_process::IgnoredProcess;
 pub use input_files::{input_file, open_again, open_inputs};
 pub use journal::Journal;
 pub use launch::Launch;
-pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
+pub use lookup::{
+    can_go_on, check_can_go_on, each_task, find_run, find_task, stored_run, stored_task,
+};
 pub use marked_run::{RunningTest, RunningTests};
 pub use observer::{Observer, QueueView};
 pub use own_paths::{OwnPaths, SharedPath};

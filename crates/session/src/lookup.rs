@@ -26,6 +26,19 @@ pub fn stored_run(reader: &Reader, id: RunId) -> Result<StoredRun, SessionError>
     })
 }
 
+/// Whether what is left of a run, or what failed, can be run by another process.
+pub fn can_go_on(reader: &Reader, run: RunId) -> Result<bool, StoreError> {
+    Ok(reader.run_spec(run)?.is_none_or(|spec| !spec.calls))
+}
+
+/// Refuses a run that no other process can go on with.
+pub fn check_can_go_on(reader: &Reader, run: RunId) -> Result<(), SessionError> {
+    if can_go_on(reader, run).map_err(SessionError::RunSettings)? {
+        return Ok(());
+    }
+    Err(SessionError::CallsEnded(run))
+}
+
 /// A task: `12.3`, or `3` for the third of the latest run.
 pub fn find_task(reader: &Reader, text: &str) -> Result<TaskId, SessionError> {
     match text.parse() {

@@ -12,7 +12,7 @@ use packhorse_model::{
     GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskSpec,
     VramRequest, printable,
 };
-use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
+use packhorse_store::{Home, Reader, RunLock, RunSeed, StoredRun, TaskFilter};
 use packhorse_trust::ensure_private_folder;
 
 use crate::consume::{ConsumedFile, consuming};
@@ -21,7 +21,7 @@ use crate::grid::{grid_source, read_grid};
 use crate::input_files::open_again;
 use crate::launch::{EarlierTasks, Launch};
 use crate::leaders::end_left_running;
-use crate::lookup::{each_task, find_run, stored_run};
+use crate::lookup::{check_can_go_on, each_task, find_run, stored_run};
 use crate::observer::Observer;
 use crate::scheduler_log::SchedulerLog;
 use crate::settings::{Settings, without_gpus};
@@ -60,6 +60,7 @@ impl Resume {
         let home = Home::locate()?;
         let reader = Reader::open(&home)?;
         let id = find_run(&reader, run)?.id;
+        check_can_go_on(&reader, id)?;
         // Its folder may have been removed to save space.
         ensure_private_folder(&home.run_dir(id))?;
         // From here on nobody else works on it.
@@ -170,6 +171,7 @@ impl Resume {
         let launch = Launch::prepare(spec, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let earlier = EarlierTasks {
+            seed: RunSeed::of(run.uuid),
             succeeded: run.counts.succeeded,
             failed: (run.counts.failed).saturating_sub(self.reopened.len() as u64),
             reopened: self.reopened,

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err::{self as fs, File, OpenOptions};
 use packhorse_model::{ByteString, RunId, RunSpec, Timestamp};
+use packhorse_store::RunSeed;
 use packhorse_trust::create_private_folder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,9 @@ pub struct SharedFolder(PathBuf);
 pub struct RunFile {
     /// Its number in the person's store.
     pub run: RunId,
+    /// What its tasks' seeds come from.
+    #[serde(default)]
+    pub seed: RunSeed,
     /// What tells the person's store from others.
     pub home: String,
     /// The folder that tasks run in.

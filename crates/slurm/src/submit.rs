@@ -19,7 +19,7 @@ use packhorse_session::settings::SLURM_FOLDER;
 use packhorse_session::{
     NextRead, Notices, ProgramSignal, SessionError, Signals, TaskSource, is_on_path,
 };
-use packhorse_store::{Home, Reader, RunLock, Writer, new_run_uuid};
+use packhorse_store::{Home, Reader, RunLock, RunSeed, Uuid, Writer, new_run_uuid};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::SlurmError;
@@ -357,13 +357,15 @@ impl PreparedRun {
         self.slurm.folder = Some(self.folder.path().to_owned());
         self.spec.slurm = Some(self.slurm.clone());
         self.folder.write_elements(&self.elements)?;
+        let uuid = new_run_uuid(Timestamp::now());
         self.folder.write_run(&RunFile {
             run,
+            seed: RunSeed::of(uuid),
             home: self.home.id()?,
             folder: ByteString::from(self.run_in.clone().into_os_string()),
             spec: self.spec.clone(),
         })?;
-        self.record(run)?;
+        self.record(run, uuid)?;
         let submission = ArraySubmission {
             folder: &self.folder,
             at_once: self.at_once(),
@@ -399,7 +401,7 @@ impl PreparedRun {
     }
 
     /// Writes the run and its tasks into the person's store.
-    fn record(&self, run: RunId) -> Result<(), SlurmError> {
+    fn record(&self, run: RunId, uuid: Uuid) -> Result<(), SlurmError> {
         // Whoever looks for its logs finds them where its jobs put them.
         let logs = self.home.log_dir(run);
         if let Err(error) = std::os::unix::fs::symlink(self.folder.logs(), &logs) {
@@ -410,11 +412,10 @@ impl PreparedRun {
             .into());
         }
         let mut writer = Writer::start(&self.home)?;
-        let started = Timestamp::now();
         let names = rustix::system::uname();
         let facts = Box::new(NewRun {
-            uuid: new_run_uuid(started),
-            started,
+            uuid,
+            started: Timestamp::now(),
             cwd: self.run_in.clone(),
             argv: std::env::args_os().collect(),
             host: names.nodename().to_string_lossy().into_owned(),

@@ -43,6 +43,7 @@ mod lock;
 mod network;
 mod numbers;
 mod reader;
+mod run_seed;
 mod run_uuid;
 mod schema;
 mod writer;
@@ -58,6 +59,7 @@ pub use reader::{
     DrainedDevice, LearnedSignature, ListedTask, Reader, RunState, StoredAttempt, StoredRun,
     TaskCounts, TaskFilter,
 };
+pub use run_seed::RunSeed;
 pub use run_uuid::new_run_uuid;
 pub use uuid::Uuid;
 pub use writer::{Unwritten, Writer};

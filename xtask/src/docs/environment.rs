@@ -10,6 +10,7 @@ CUDA_DEVICE_ORDER | `PCI_BUS_ID`, unless you have set it. Not with AMD's driver 
 PACKHORSE_RUN | the run's number: `12`
 PACKHORSE_TASK | the task: `12.3`
 PACKHORSE_ATTEMPT | which attempt, from 1; 0 in a [probe](memory.md#measuring-first)
+PACKHORSE_SEED | a whole number from 0 to 2^32 - 1 to seed random generators with: another one for each task of a run, the same in each of its attempts and probes, and when `retry` or `resume` runs it again. `packhorse show 12.3` shows it
 PACKHORSE_GPUS | its GPUs as they were named: `0`, `0,1`, `0+1`. Not with `--slots`
 PACKHORSE_CPU_CORES, PACKHORSE_CORES | the cores it is pinned to: `0,1`. Only if it has [cores for itself](cores.md#cores-of-its-own)
 PACKHORSE_PARAMS | its parameters as a JSON object, if it has any: `{"bs":"32","lr":"0.1"}` with `sweep --run`

@@ -2,7 +2,7 @@
 //! with its output kept until it has ended.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _, Seek as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
@@ -164,6 +164,12 @@ fn end_all() {
     }
 }
 
+/// Prints what a test has written in one piece, since others print, too.
+#[expect(clippy::disallowed_methods, reason = "tests of this project are not hostile")]
+pub fn show_output(bytes: &[u8]) {
+    let _ = io::stdout().lock().write_all(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,10 +213,4 @@ mod tests {
         let (done, _) = shell("sleep 1000 & echo $!", Limits { slow: LONG, end: LONG });
         has_ended(&done.output);
     }
-}
-
-/// Prints what a test has written in one piece, since others print, too.
-#[expect(clippy::disallowed_methods, reason = "tests of this project are not hostile")]
-pub fn show_output(bytes: &[u8]) {
-    let _ = std::io::stdout().lock().write_all(bytes);
 }

@@ -1,6 +1,5 @@
 //! The tests in Rust: each is a process of its own.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};

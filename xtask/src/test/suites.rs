@@ -1,7 +1,6 @@
 //! The tests of the Python package: its wheel is built, and each Python tests it, all of them
 //! side by side.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

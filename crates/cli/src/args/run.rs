@@ -70,6 +70,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "PID", hide_short_help = true)]
     pub end_with: Option<NamedProcess>,
 
+    /// The tasks are calls of the program that drives packhorse, and end with it: the run is
+    /// neither resumed nor retried
+    #[arg(long, hide = true)]
+    pub calls: bool,
+
     /// What its run is like.
     #[command(flatten)]
     pub launch: LaunchArgs,

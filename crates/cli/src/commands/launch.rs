@@ -103,3 +103,14 @@ pub fn observer(args: &OutputArgs, output: Option<OutputMode>, typed: bool) -> B
         Box::new(Plain::new(args.quiet))
     }
 }
+
+/// The same for a run whose tasks are calls of a program.
+pub fn observer_of_calls(args: &OutputArgs) -> Box<dyn Observer> {
+    if args.json {
+        Box::new(Json::new())
+    } else if !args.quiet && terminal::can_draw() {
+        Box::new(Live::new().of_calls())
+    } else {
+        Box::new(Plain::new(args.quiet).of_calls())
+    }
+}

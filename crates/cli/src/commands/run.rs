@@ -66,6 +66,7 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
         );
     }
     let mut order = Order::new(&args.launch)?;
+    order.spec.calls = args.calls;
     let mut checks = TaskChecks::new(&order.spec.defaults);
     let mut typed = false;
     let source: Box<dyn TaskSource> = if args.command.is_empty() {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use packhorse_model::{AttemptPlace, ByteString, Exit, MetricSummary, Outcome, TaskId};
-use packhorse_session::{each_task, find_run};
+use packhorse_session::{can_go_on, each_task, find_run};
 use packhorse_store::{
-    Home, ListedTask, Reader, RunState, StoreError, StoredAttempt, StoredRun, StoredTask,
+    Home, ListedTask, Reader, RunSeed, RunState, StoreError, StoredAttempt, StoredRun, StoredTask,
     TaskFilter,
 };
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ fn one_run(
             Ok(writeln!(out, "{}", as_json(&listed, run.state, &metrics))?)
         });
     }
-    heading(out, &run)?;
+    heading(out, &run, can_go_on(reader, run.id)?)?;
     let width = terminal::line_width();
     each_task(reader, run.id, select, |listed| {
         let metrics = last_metrics(reader, &listed)?;
@@ -61,7 +61,7 @@ fn one_run(
     })
 }
 
-fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
+fn heading(out: &mut impl Write, run: &StoredRun, can_go_on: bool) -> anyhow::Result<()> {
     let counts = &run.counts;
     writeln!(out, "run {}  {}", run.id, ls::state(run.state))?;
     let name = if ls::is_original(run) { "" } else { "packhorse " };
@@ -84,9 +84,10 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
         counts.waiting + counts.interrupted
     )?;
     let hint = match run.state {
+        RunState::OnCluster => Some(("slurm wait", "follows it")),
+        _ if !can_go_on => None,
         RunState::Interrupted | RunState::Died => Some(("resume", "runs the rest")),
         RunState::Finished if counts.failed > 0 => Some(("retry", "runs the failed ones again")),
-        RunState::OnCluster => Some(("slurm wait", "follows it")),
         RunState::Finished | RunState::Running => None,
     };
     if let Some((verb, effect)) = hint {
@@ -193,6 +194,7 @@ fn one_task(
         reader.task(id)?.with_context(|| format!("run {} has no task {}", id.run, id.number))?;
     let logs = LogFolder::of(home, reader, &run, &task)?;
     let listed = ListedTask { last: attempts.last().cloned(), task };
+    let seed = RunSeed::of(run.uuid).of_task(id.number);
     if json {
         let mut value = as_json(&listed, run.state, &last_metrics(reader, &listed)?);
         let tries = attempts.iter().map(|attempt| {
@@ -204,6 +206,7 @@ fn one_task(
             value["metrics"] = json!(reader.metrics(id, attempt.attempt)?);
             Ok(value)
         });
+        value["seed"] = json!(seed);
         value["tries"] = tries.collect::<Result<_, StoreError>>()?;
         return Ok(writeln!(out, "{value}")?);
     }
@@ -216,6 +219,7 @@ fn one_task(
     let own = task.spec.folder.as_deref();
     let place = own.map_or(run.cwd.clone(), |own| run.cwd.join(own));
     writeln!(out, "  folder   {}", folder(&place))?;
+    writeln!(out, "  seed     {seed}")?;
     if !task.after.is_empty() {
         let after = task.after.iter();
         let after = after.map(|&number| TaskId::new(id.run, number).to_string());

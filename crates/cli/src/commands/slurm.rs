@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 
 use anyhow::bail;
 use packhorse_model::{ByteString, Exit, RunId, RunSpec, SlurmSpec, SourceSpec};
-use packhorse_session::{Observer, SchedulerLog, TaskChecks, WhichTasks};
+use packhorse_session::{
+    Observer, SchedulerLog, TaskChecks, WhichTasks, can_go_on, check_can_go_on,
+};
 use packhorse_slurm::{
     Again, AskSlurm, Attached, Cancelled, ClusterRun, Cut, Followed, JobShape, SlurmError,
     Submitted, cancel, find_cluster_run, follow, refresh, run_element, submit_again,
@@ -14,7 +16,7 @@ use packhorse_store::{Home, Reader, RunLock};
 use serde_json::json;
 
 use super::again::say_nothing_to_do;
-use super::launch::{DoorRun, observer};
+use super::launch::{DoorRun, observer, observer_of_calls};
 use super::logs;
 use super::mistakes::Mistakes;
 use super::slurm_status::status;
@@ -211,7 +213,7 @@ fn wait(run: Option<&str>, output: &OutputArgs) -> anyhow::Result<Exit> {
         return Ok(stored.exit.map_or(Exit::Success, Exit::from));
     }
     let lock = home.lock_run(run)?;
-    let shown = observer(output, None, false);
+    let shown = if spec.calls { observer_of_calls(output) } else { observer(output, None, false) };
     let mut shown = beside_of(&spec, shown)?;
     follow_run(&home, lock, Attached::Later, None, &mut *shown)
 }
@@ -256,6 +258,9 @@ fn follow_run(
 pub fn cancel_run(home: &Home, run: RunId) -> anyhow::Result<Exit> {
     complain(&match cancel(home, run)? {
         Cancelled::WasOver => format!("run {run} is over already"),
+        Cancelled::Over if !can_go_on(&Reader::open(home)?, run)? => {
+            format!("run {run} has stopped")
+        }
         Cancelled::Over => format!(
             "run {run} has stopped\nhint: `packhorse slurm resume {run}` submits what is left of it, if anything is"
         ),
@@ -298,6 +303,7 @@ pub fn resume_run(
     wait: bool,
     output: &OutputArgs,
 ) -> anyhow::Result<Exit> {
+    check_can_go_on(&Reader::open(home)?, run)?;
     match submit_again(home, run, which, changes)? {
         Again::Nothing(stored) => {
             say_nothing_to_do(&stored, which);

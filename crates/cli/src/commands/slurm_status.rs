@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use packhorse_model::{Exit, TaskId, Timestamp};
-use packhorse_session::stored_run;
+use packhorse_session::{can_go_on, stored_run};
 use packhorse_slurm::{
     AskSlurm, ClusterView, ElementPhase, RunningOnNode, find_cluster_run, refresh, view,
 };
@@ -70,7 +70,7 @@ pub fn status(run: Option<&str>, json: bool) -> anyhow::Result<Exit> {
         print_table(&mut out, &rows)?;
     }
     drop(out);
-    if view.is_over && counts.unfinished() > 0 {
+    if view.is_over && counts.unfinished() > 0 && can_go_on(&reader, run)? {
         complain(&format!("hint: `packhorse slurm resume {run}` submits what is left"));
     }
     Ok(Exit::Success)

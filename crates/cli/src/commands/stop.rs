@@ -1,6 +1,6 @@
 use anyhow::bail;
 use packhorse_model::{Exit, StopMode};
-use packhorse_session::{SessionError, StoppedRun, find_run, stop_run};
+use packhorse_session::{SessionError, StoppedRun, can_go_on, find_run, stop_run};
 use packhorse_store::{Home, Reader, StoredRun};
 
 use super::slurm::cancel_run;
@@ -47,6 +47,7 @@ pub fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         error => error.into(),
     })?;
     complain(&match stopped {
+        StoppedRun::Alive if !can_go_on(&reader, run)? => format!("run {run} has stopped"),
         StoppedRun::Alive => format!(
             "run {run} has stopped\nhint: `packhorse resume {run}` runs what is left of it, if anything is"
         ),

@@ -3,7 +3,7 @@ use std::io::Write as _;
 use anyhow::bail;
 use packhorse_model::Exit;
 use packhorse_proc::ProcEntry;
-use packhorse_session::{SessionError, ask_why, find_task, stored_run, stored_task};
+use packhorse_session::{SessionError, ask_why, can_go_on, find_task, stored_run, stored_task};
 use packhorse_slurm::view;
 use packhorse_store::{Home, Reader, StoredRun};
 
@@ -50,12 +50,10 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
         }
         writeln!(out, "{}", wording::message(answer))?;
     } else {
-        writeln!(
-            out,
-            "task {id} waits because run {0} is not running\n\
-             hint: `packhorse resume {0}` runs the rest",
-            run.id
-        )?;
+        writeln!(out, "task {id} waits because run {} is not running", run.id)?;
+        if can_go_on(&reader, run.id)? {
+            writeln!(out, "hint: `packhorse resume {}` runs the rest", run.id)?;
+        }
     }
     Ok(Exit::Success)
 }

@@ -65,6 +65,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_secs(1);
 
 impl Live {
+    /// Says nothing of `retry` and `resume`.
+    #[must_use]
+    pub fn of_calls(mut self) -> Self {
+        self.tally.can_go_on = false;
+        self
+    }
+
     /// Draws on standard output.
     pub fn new() -> Self {
         Self {

@@ -44,6 +44,13 @@ impl Plain {
             idle: Idle::No,
         }
     }
+
+    /// Says nothing of `retry` and `resume`.
+    #[must_use]
+    pub fn of_calls(mut self) -> Self {
+        self.tally.can_go_on = false;
+        self
+    }
 }
 
 impl Observer for Plain {
@@ -270,12 +277,17 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
     if summary.failed > 0 && summary.stored {
         let mut failures = tally.failures.iter();
         let logged = failures.find(|failure| failure.log.as_ref().is_some_and(|log| log.exists()));
-        let logs = logged.map_or_else(String::new, |TaskResult { task, .. }| {
-            format!("`packhorse logs {task}` shows what a task wrote, ")
+        let logs = logged.map(|TaskResult { task, .. }| {
+            format!("`packhorse logs {task}` shows what a task wrote")
         });
-        lines.push(format!("hint: {logs}`packhorse retry {run}` runs the failed ones again"));
+        let again =
+            tally.can_go_on.then(|| format!("`packhorse retry {run}` runs the failed ones again"));
+        let hints: Vec<String> = logs.into_iter().chain(again).collect();
+        if !hints.is_empty() {
+            lines.push(format!("hint: {}", hints.join(", ")));
+        }
     }
-    if summary.left > 0 && summary.stored {
+    if summary.left > 0 && summary.stored && tally.can_go_on {
         lines.push(format!("hint: `packhorse resume {run}` runs the rest"));
     }
     lines

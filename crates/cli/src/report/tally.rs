@@ -12,6 +12,8 @@ pub struct Tally {
     /// Those that failed, the first of them at least.
     pub failures: Vec<TaskResult>,
     pub failed: u64,
+    /// Whether another process can run what is left or failed.
+    pub can_go_on: bool,
 }
 
 /// How many failures are kept to be listed.
@@ -27,6 +29,7 @@ impl Tally {
             succeeded: 0,
             failures: Vec::new(),
             failed: 0,
+            can_go_on: true,
         }
     }
 

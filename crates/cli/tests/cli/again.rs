@@ -66,23 +66,22 @@ fn retry_runs_the_failed_ones_again_and_what_was_skipped_for_them() {
 #[test]
 fn attempts_and_logs_of_earlier_sessions_are_kept() {
     let world = World::new();
-    let fails = "echo attempt $PACKHORSE_ATTEMPT; test -e fixed\n";
-    world.packhorse_with(["run", "--slots", "1", "--retries", "1"], fails);
+    let fails = "echo attempt $PACKHORSE_ATTEMPT; test -e fixed || exit $PACKHORSE_ATTEMPT\n";
+    let lines = format!("{fails}#packhorse log=own.log\n{fails}");
+    world.packhorse_with(["run", "--slots", "1", "--retries", "1"], lines);
     world.write("fixed", "");
     let done = world.packhorse(["retry"]);
     assert!(done.stdout.contains("1.1 started (attempt 3)"), "{done:?}");
-    for attempt in ["1", "2", "3"] {
-        let log = world.packhorse(["logs", "1.1", "--attempt", attempt]);
-        assert_eq!(log.stdout, format!("attempt {attempt}\n"));
+    for task in ["1.1", "1.2"] {
+        for attempt in ["1", "2", "3"] {
+            let log = world.packhorse(["logs", task, "--attempt", attempt]);
+            assert_eq!(log.stdout, format!("attempt {attempt}\n"), "{task}");
+        }
+        let task = world.packhorse(["show", task, "--json"]).json();
+        let tries = task["tries"].as_array().unwrap().iter();
+        let details: Vec<&Value> = tries.map(|attempt| &attempt["detail"]).collect();
+        assert_eq!(details, [&Value::from(1), &Value::from(2), &Value::Null]);
     }
-    let task = world.packhorse(["show", "1.1", "--json"]).json();
-    let outcomes: Vec<_> = task["tries"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|attempt| attempt["outcome"].as_str().unwrap())
-        .collect();
-    assert_eq!(outcomes, ["failed", "failed", "succeeded"]);
 }
 
 #[test]
@@ -623,5 +622,36 @@ fn a_fifo_in_the_state_folder_is_not_waited_for() {
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
         let done = world.packhorse(["run", "--slots", "1", "--", "true"]);
         assert_eq!(done.code, 0, "{name}: {done:?}");
+    }
+}
+
+/// The arguments of calls are gone with the program that waits for them.
+#[test]
+fn a_run_of_calls_is_neither_retried_nor_resumed_and_that_is_not_suggested() {
+    let world = World::new();
+    let here = world.fifo("here");
+    world.fifo("never");
+    let words = ["run", "--calls", "--json", "--slots", "1", "--tasks", "-"];
+    let mut running = world.start(words);
+    for command in ["echo first; exit 7", "echo > here; read x < never", "true"] {
+        running.send(format!("{}\n", serde_json::json!({"command": command})));
+    }
+    running.end_input();
+    receive(&here);
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().code, 143);
+    let asked = [&["show", "1"][..], &["show", "1.1", "--json"], &["logs", "1.1"], &["why", "1.3"]];
+    let before = asked.map(|words| world.packhorse(words).stdout);
+    assert!(before[0].contains("exit status 7") && before[2] == "first\n", "{before:?}");
+    for said in &before {
+        assert!(!said.contains("packhorse retry") && !said.contains("packhorse resume"), "{said}");
+    }
+    for verb in ["retry", "resume"] {
+        let done = world.packhorse([verb, "1"]);
+        assert_eq!(done.code, 2, "{done:?}");
+        let refusal = "error: run 1 belongs to a `packhorse.Executor`";
+        let hint = "hint: start the program again";
+        assert!(done.stderr.contains(refusal) && done.stderr.contains(hint), "{done:?}");
+        assert_eq!(asked.map(|words| world.packhorse(words).stdout), before, "{verb}");
     }
 }

@@ -22,7 +22,7 @@ use crate::process_tree::MARK_SERVICE;
 use crate::spawn::{AwaitExec, Inheritance, SpawnBuffer};
 
 /// What it runs.
-const SERVER: &str = include_str!("server.py");
+const SERVER: &str = concat!(include_str!("generators.py"), include_str!("server.py"));
 /// Place for a task's marks in the environment that the kernel shows of its process.
 const PLACE: usize = 128;
 /// GPUs that nothing may touch before a task does.

@@ -99,6 +99,11 @@ def without_ours(trace):
     """A traceback without the frames of this file."""
     while trace is not None and trace.tb_frame.f_globals is OURS:
         trace = trace.tb_next
+    at = trace
+    while at is not None:
+        while at.tb_next is not None and at.tb_next.tb_frame.f_globals is OURS:
+            at.tb_next = at.tb_next.tb_next
+        at = at.tb_next
     return trace
 
 
@@ -170,17 +175,20 @@ def prepare():
         sys.path[0] = path
     sys.argv[:] = [""]
     blank_main()
+    generators = Generators()
+    generators.watch()
     for name in modules:
         try:
             __import__(name)
         except BaseException as error:
             control.send(b"\0".join(failure(name, error)))
             os._exit(1)
+    generators.settle()
     for text in notices(", ".join(modules)):
         control.send(b"notice\0" + text.encode())
     sys.stdout.flush()
     sys.stderr.flush()
-    return control, lifeline, names, has_path, changed
+    return control, lifeline, names, has_path, changed, generators
 
 
 def fork_all(requests, close):
@@ -271,7 +279,7 @@ def serve(control, lifeline):
             control.send(b"%b\0%b\0%d" % (kind, number, abs(result)))
 
 
-def become(request, names, changed):
+def become(request, names, changed, generators):
     """Gives this process what the task's own Python would have. Returns what to run."""
     _, descriptors, message = request
     gate = descriptors.pop(0)
@@ -317,10 +325,7 @@ def become(request, names, changed):
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         process.ORIGINAL_DIR = os.getcwd()
-    generators = sys.modules.get("numpy.random")
-    if generators is not None:
-        # As in a new Python. `random` does it by itself.
-        generators.seed()
+    generators.renew()
     target = os.fsdecode(target)
     words = [os.fsdecode(word) for word in words]
     if sys.version_info >= (3, 10):
@@ -494,7 +499,7 @@ def finish(status, known):
 
 
 def work():
-    control, lifeline, names, has_path, changed = prepare()
+    control, lifeline, names, has_path, changed, generators = prepare()
     # What every task needs is done once.
     import atexit, importlib.machinery, io, warnings
 
@@ -506,7 +511,7 @@ def work():
     request = serve(control, lifeline)
     status = 0
     try:
-        run(names.program, has_path, *become(request, names, changed))
+        run(names.program, has_path, *become(request, names, changed, generators))
     except KeyboardInterrupt as error:
         status_of(error)
         status = KEYBOARD_INTERRUPT

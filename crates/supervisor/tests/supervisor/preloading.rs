@@ -320,15 +320,68 @@ fn no_gpu_is_seen_while_modules_are_imported() {
     }
 }
 
+/// Makes generators while it is imported, with and without seeds.
+const GENERATORS: &str = "\
+import random
+from random import Random, seed
+class Own(Random):
+    pass
+random.seed(1)
+random.seed()
+fresh = [Random(), Own(), Random(3)]
+fresh[2].seed()
+fixed = [Random(4), Own(5), Random(), Random()]
+fixed[2].seed('six')
+fixed[3].setstate(Random(7).getstate())
+system = random.SystemRandom()
+";
+
 #[test]
-fn random_numbers_differ_from_task_to_task() {
+fn generators_without_a_seed_differ_from_task_to_task_and_others_do_not() {
     needs!(Python);
     let mut world = World::new();
-    world.write("heavy.py", "import random\n");
-    for number in 1..=2 {
-        world.run_well(number, &code("import random; print(random.random())"));
+    world.write("heavy.py", GENERATORS);
+    let draw = "\
+import heavy, random
+print([random.random()] + [it.random() for it in heavy.fresh])
+print([it.random() for it in heavy.fixed], heavy.system.random() < 1)
+heavy.seed(8)
+print(random.random(), random.gauss(0, 1))";
+    let mut wanted = code(draw);
+    let mut fresh: Vec<Vec<String>> = Vec::new();
+    let mut fixed: Vec<String> = Vec::new();
+    for number in 1..=4 {
+        if number > 2 {
+            wanted.preload.clear();
+        }
+        assert_eq!(world.run(number, &wanted).outcome, Outcome::Succeeded, "{number}");
+        let log = world.log(number, 1);
+        let (first, rest) = log.split_once('\n').unwrap();
+        fresh.push(first.trim_matches(['[', ']']).split(", ").map(str::to_owned).collect());
+        fixed.push(rest.to_owned());
     }
-    assert_ne!(world.log(1, 1), world.log(2, 1));
+    assert!(fixed.iter().all(|drawn| *drawn == fixed[3]), "{fixed:?}");
+    for place in 0..4 {
+        let mut drawn: Vec<&str> = fresh.iter().map(|drawn| &*drawn[place]).collect();
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 4, "{place}: {fresh:?}");
+    }
+}
+
+#[test]
+fn a_seed_that_a_module_sets_for_all_is_that_of_each_task() {
+    needs!(Python);
+    let mut world = World::new();
+    world.write("heavy.py", "import random\nrandom.seed(1)\nrandom.random()\n");
+    let mut wanted = code("import heavy, random; print(random.random())");
+    for number in 1..=3 {
+        if number == 3 {
+            wanted.preload.clear();
+        }
+        assert_eq!(world.run(number, &wanted).outcome, Outcome::Succeeded);
+        assert_eq!(world.log(number, 1), world.log(1, 1));
+    }
 }
 
 #[test]

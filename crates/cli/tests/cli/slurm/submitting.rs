@@ -41,6 +41,28 @@ fn tasks_run_on_the_devices_that_their_job_was_given() {
 }
 
 #[test]
+fn a_task_has_the_seed_that_is_shown_of_it_in_every_job() {
+    needs!(Slurm);
+    let cluster = Cluster::start();
+    let words = ["run", "--slurm", "--wait", "--time", "10", "--gres", "gpu:1"];
+    let done = cluster.packhorse_with(words, lines("echo $PACKHORSE_SEED; test -e good", 2));
+    assert_eq!(done.code, 1, "{done:?}");
+    cluster.world.write("good", "");
+    let done = cluster.packhorse(["slurm", "resume", "1", "--failed", "--wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let seeds = [1, 2].map(|task| {
+        let task = format!("1.{task}");
+        let shown = cluster.packhorse(["show", &task, "--json"]).json();
+        for attempt in ["1", "2"] {
+            let log = cluster.packhorse(["logs", &task, "--attempt", attempt]).stdout;
+            assert_eq!(log.trim(), shown["seed"].to_string(), "{shown}");
+        }
+        shown["seed"].clone()
+    });
+    assert_ne!(seeds[0], seeds[1]);
+}
+
+#[test]
 fn gpus_may_be_asked_for_in_every_way_that_slurm_has() {
     needs!(Slurm);
     let cluster = Cluster::start();
