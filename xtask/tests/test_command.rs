@@ -72,8 +72,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-const BUILD_TESTS: &str = "test --workspace --lib --bins --tests --no-run \
-                           --message-format=json-render-diagnostics";
+const BUILD_TESTS: &str = "test --workspace --no-run --message-format=json-render-diagnostics";
 
 #[test]
 fn every_check_runs_in_order() {

@@ -20,7 +20,7 @@ const LIMITS: Limits = Limits { slow: Duration::from_secs(30), end: Duration::fr
 const TOLD: usize = 200;
 
 /// A program with tests in it.
-struct TestProgram {
+pub struct TestProgram {
     /// Such as `cli::node`: the folder of its package, and which one of it.
     name: String,
     file: PathBuf,
@@ -70,16 +70,17 @@ impl TestProgram {
 }
 
 /// Builds the programs with tests.
-fn build() -> Result<(Step, Vec<TestProgram>)> {
+pub fn build(steps: &mut Vec<Step>) -> Result<Vec<TestProgram>> {
     let mut command = cargo();
-    command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"]);
+    command.args(["test", "--workspace", "--no-run"]);
     let name = show(&command);
+    println!("\n── {name}");
     command.arg("--message-format=json-render-diagnostics");
     let start = Instant::now();
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
-    let step = Step { name, took: start.elapsed(), passed: output.status.success() };
+    steps.push(Step { name, took: start.elapsed(), passed: output.status.success() });
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok((step, text.lines().filter_map(TestProgram::of).collect()))
+    Ok(text.lines().filter_map(TestProgram::of).collect())
 }
 
 /// One test of one of the programs.
@@ -108,14 +109,14 @@ fn threads() -> usize {
     3 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Builds and runs the tests that have one of these words in their names, or all.
-pub fn run(words: &[String], variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
-    let (built, programs) = build()?;
-    if !built.passed {
-        return Ok(vec![built]);
-    }
+/// Runs the tests that have one of these words in their names, or all.
+pub fn run(
+    programs: &[TestProgram],
+    words: &[String],
+    variables: &[(&str, &Path)],
+) -> Result<Step> {
     let mut tests = Vec::new();
-    for program in &programs {
+    for program in programs {
         let named = program.tests()?.into_iter().map(|name| Test { program, name });
         tests.extend(named.filter(|test| {
             let title = test.title();
@@ -150,7 +151,7 @@ pub fn run(words: &[String], variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
         println!("  {title}");
     }
     let name = format!("{} tests in Rust", tests.len());
-    Ok(vec![built, Step { name, took: start.elapsed(), passed: failed.is_empty() }])
+    Ok(Step { name, took: start.elapsed(), passed: failed.is_empty() })
 }
 
 /// What is wrong with how a test ended, if something is; with its output, that is printed.
