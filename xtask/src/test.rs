@@ -140,6 +140,12 @@ fn side_by_side(args: &TestArgs, left_out: &LeftOut, steps: &mut Vec<Step>) -> R
         None if args.names.is_empty() => Some(PythonTests::find()?),
         _ => None,
     };
+    if let Some(python) = &python {
+        steps.extend(suites::build_wheels(python)?);
+        if has_failed(steps) {
+            return Ok(());
+        }
+    }
     heading("tests");
     std::thread::scope(|scope| {
         let suites = python.map(|python| scope.spawn(move || suites::run(&python, &variables)));

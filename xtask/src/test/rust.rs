@@ -72,7 +72,7 @@ impl TestProgram {
 /// Builds the programs with tests.
 fn build() -> Result<(Step, Vec<TestProgram>)> {
     let mut command = cargo();
-    command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"]);
+    command.args(["test", "--workspace", "--no-run"]);
     let name = show(&command);
     command.arg("--message-format=json-render-diagnostics");
     let start = Instant::now();
@@ -145,10 +145,10 @@ pub fn run(words: &[String], variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
         let failed = workers.into_iter().map(|worker| worker.join().expect("it does not panic"));
         failed.flatten().collect()
     });
-    println!("{} tests have ended, {} have failed", tests.len(), failed.len());
     for title in &failed {
-        println!("  {title}");
+        println!("failed: {title}");
     }
+    println!("Rust: {} passed, {} failed", tests.len() - failed.len(), failed.len());
     let name = format!("{} tests in Rust", tests.len());
     Ok(vec![built, Step { name, took: start.elapsed(), passed: failed.is_empty() }])
 }

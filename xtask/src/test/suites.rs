@@ -18,18 +18,22 @@ const BUILD: Limits = Limits { slow: Duration::from_mins(10), end: Duration::fro
 /// Some tests of a suite wait for a minute before they fail.
 const SUITE: Limits = Limits { slow: Duration::from_mins(5), end: Duration::from_mins(15) };
 
-/// Builds the wheels and runs every suite.
-pub fn run(python: &PythonTests, variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
+/// Builds the wheels, until one fails. That replaces the binary that other tests run, so it comes
+/// before all tests.
+pub fn build_wheels(python: &PythonTests) -> Result<Vec<Step>> {
     python.tidy()?;
     let mut steps = Vec::new();
     for mut wheel in python.wheels() {
-        let step = run_step(&mut wheel, BUILD)?;
-        let is_done = step.passed;
-        steps.push(step);
-        if !is_done {
-            return Ok(steps);
+        steps.push(run_step(&mut wheel, BUILD)?);
+        if steps.iter().any(|step| !step.passed) {
+            break;
         }
     }
+    Ok(steps)
+}
+
+/// Runs every suite.
+pub fn run(python: &PythonTests, variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
     let suite = |[mut install, mut tests]: [Command; 2]| -> Result<Vec<Step>> {
         let installed = run_step(&mut install, BUILD)?;
         if !installed.passed {
@@ -45,10 +49,8 @@ pub fn run(python: &PythonTests, variables: &[(&str, &Path)]) -> Result<Vec<Step
             suites.into_iter().map(|commands| scope.spawn(move || suite(commands))).collect();
         running.into_iter().map(|suite| suite.join().expect("it does not panic")).collect()
     });
-    for suite in suites {
-        steps.extend(suite?);
-    }
-    Ok(steps)
+    let steps: Result<Vec<Vec<Step>>> = suites.into_iter().collect();
+    Ok(steps?.into_iter().flatten().collect())
 }
 
 /// Runs a command, and then shows what it wrote, in one piece.
