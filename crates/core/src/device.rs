@@ -199,6 +199,17 @@ impl DeviceLedger {
         share.max(taken.checked_div(self.capacity.0).unwrap_or(0))
     }
 
+    /// How much strangers are in the way there, in twentieths of its memory: 0 where no
+    /// program of theirs computes.
+    pub(crate) fn crowding(&self) -> u64 {
+        if !self.outside.has_strangers {
+            return 0;
+        }
+        let held = u128::from(self.outside.computing_strangers().0) * 20;
+        let part = held.checked_div(self.capacity.0.into()).unwrap_or(0);
+        u64::try_from(part).map_or(u64::MAX, |part| part.saturating_add(1))
+    }
+
     /// How many attempts are on it, others' included.
     pub(crate) fn attempts(&self) -> u32 {
         self.load.attempts.saturating_add(self.outside.attempts)
@@ -258,7 +269,9 @@ impl DeviceLedger {
         let mut tenants = self.tenants.iter();
         let tenant = tenants.find(|tenant| tenant.task == task);
         tenant.is_some_and(|tenant| {
-            !self.is_load(Bytes(self.capacity.0.saturating_sub(tenant.promised.0)))
+            let drawn = self.outside.drawn.0;
+            let rest = self.capacity.0.saturating_sub(tenant.promised.0.saturating_add(drawn));
+            !self.is_load(Bytes(rest))
         })
     }
 
@@ -283,10 +296,12 @@ impl DeviceLedger {
         let used = load.share.0.saturating_add(outside.share.0);
         let share = Milli(Milli::ONE.0.checked_sub(used)?);
         let memory = match request.memory {
-            MemoryRequest::Whole if self.is_load(outside.memory) => return None,
+            MemoryRequest::Whole if self.is_load(outside.computing()) => return None,
             MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(u64::MAX),
             // Whoever may take anything takes nothing from strangers.
-            MemoryRequest::AtLeast(_) if self.is_load(outside.strangers()) => return None,
+            MemoryRequest::AtLeast(_) if self.is_load(outside.computing_strangers()) => {
+                return None;
+            }
             // Of an unknown amount nothing can be promised.
             _ if self.capacity == Bytes(0) => return None,
             MemoryRequest::Bytes(_) | MemoryRequest::AtLeast(_) => {

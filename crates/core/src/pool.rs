@@ -79,6 +79,9 @@ pub struct SchedulerSettings {
     pub policy: Placing,
     /// At most so many attempts on one device.
     pub max_per_device: Option<u32>,
+    /// How old a look at the devices may be when one of several is chosen. `None`: nobody
+    /// can look.
+    pub look_lasts: Option<Duration>,
     /// How long a task waits to rise by one priority. `None`: waiting does not
     /// raise it. All rise at the same pace, so nobody's place in line changes
     /// after it was given: it is the submission's time plus so much for each

@@ -6,15 +6,15 @@ use packhorse_core::{
     self as core, Effect, Now, Pool, PoolError, SchedulerEvent, SchedulerSettings, SchedulerState,
 };
 use packhorse_model::{
-    Bytes, DeviceId, Event, EventKind, GpuRequest, Record, Request, RunId, TaskId, TaskSpec,
-    Timestamp,
+    Bytes, DeviceId, Event, EventKind, GpuRequest, Record, Request, RunId, StrangersOn, TaskId,
+    TaskSpec, Timestamp,
 };
 use rustc_hash::FxHashMap;
 
 use crate::action::Action;
 use crate::input::Input;
 use crate::lines::OutputLines;
-use crate::memory::{Judgement, Monitor, Needs, OomSigns};
+use crate::memory::{FRESH, Judgement, Monitor, Needs, OomSigns};
 use crate::metrics::MetricBook;
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
@@ -94,6 +94,8 @@ pub struct Engine {
     pub(crate) tasks: FxHashMap<TaskId, Task>,
     /// What is seen of the devices, where a driver knows them.
     pub(crate) monitor: Monitor,
+    /// Who was on the devices before anything was started, until the run tells.
+    pub(crate) first_seen: Vec<StrangersOn>,
     /// What was learned of commands like these.
     pub(crate) needs: Needs,
     pub(crate) other_runs: OtherRuns,
@@ -130,8 +132,10 @@ impl Engine {
         let mut pool = settings.pool;
         let slots = pool.slots;
         pool.slots = [slots, settings.at_most].into_iter().flatten().min();
-        let state = SchedulerState::new(&pool, settings.scheduler)?;
         let watched = if settings.sampled { settings.devices.len() } else { 0 };
+        let look_lasts = settings.sampled.then_some(FRESH);
+        let scheduler = SchedulerSettings { look_lasts, ..settings.scheduler };
+        let state = SchedulerState::new(&pool, scheduler)?;
         Ok(Self {
             slots,
             state,
@@ -139,6 +143,7 @@ impl Engine {
             runs: BTreeMap::new(),
             tasks: FxHashMap::default(),
             monitor: Monitor::new(watched, settings.silence, settings.rest),
+            first_seen: Vec::new(),
             needs: Needs::default(),
             other_runs: OtherRuns::new(settings.devices.len(), settings.leases),
             mps: MpsState::new(settings.mps),
@@ -188,6 +193,7 @@ impl Engine {
                 self.outbox.set_kept(kept, self.records);
                 self.committed(records, trouble);
             }
+            Input::FirstLook(views) => self.first_look(&views),
             Input::Sampled(view) => self.sampled(&view),
             Input::DeviceFailed { device, reason } => {
                 self.drain_device(device.0 as usize, &reason, &[]);

@@ -107,6 +107,8 @@ pub struct GpuProcess {
     pub user: Option<String>,
     /// Its command line, without control characters.
     pub command: Option<String>,
+    /// Whether it only draws, as the programs of a desktop do.
+    pub draws: bool,
 }
 
 /// A part of a device in MIG mode.

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use packhorse_core::{CoreSpec, DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{DeviceInfo, models, models_named};
 use packhorse_gpu::{
-    Device, Driver, GpuConfig, GpuError, Inventory, Selection, Unit, UnitMember, Vendor,
-    VisibleDevices, call_driver, resolve,
+    Device, DeviceReading, Driver, GpuConfig, GpuError, GpuProcess, Inventory, Selection, Unit,
+    UnitMember, Vendor, VisibleDevices, call_driver, resolve,
 };
 use packhorse_model::{
     Ageing, Bytes, DeviceId, GpuRequest, Milli, Models, NodeId, PoolSpec, TaskSpec,
@@ -30,8 +31,41 @@ pub struct Devices {
     ram: Bytes,
     /// At most so many attempts at once.
     pub slots: Option<u32>,
+    /// How the devices were when they were found.
+    pub(crate) look: Option<DeviceLook>,
     /// What other runs know those devices by that the environment limits us to.
     pub(crate) given: Vec<String>,
+}
+
+/// How the driver's devices were at a moment.
+pub(crate) struct DeviceLook {
+    pub(crate) at: Instant,
+    devices: Vec<Device>,
+}
+
+impl DeviceLook {
+    /// How the members of a unit were, if the driver knows them all.
+    pub(crate) fn readings(&self, unit: &Unit) -> Option<Vec<DeviceReading>> {
+        let reading = |member: &UnitMember| {
+            let mut devices = self.devices.iter();
+            let device = devices.find(|device| Some(device.index) == member.index)?;
+            Some(DeviceReading::of(device, member.uuid.as_deref()))
+        };
+        let readings: Option<Vec<DeviceReading>> = unit.members.iter().map(reading).collect();
+        readings.filter(|readings| !readings.is_empty())
+    }
+
+    /// A process that was on a device.
+    pub(crate) fn process(&self, pid: u32) -> Option<&GpuProcess> {
+        self.processes().find(|process| process.pid == pid)
+    }
+
+    /// All that were on any device.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &GpuProcess> {
+        let whole = self.devices.iter().map(|device| &device.processes);
+        let instances = self.devices.iter().flat_map(Device::instances);
+        whole.chain(instances.map(|instance| &instance.processes)).flatten().flatten()
+    }
 }
 
 impl Devices {
@@ -75,6 +109,7 @@ impl Devices {
             cores: our_cores(&config.sysfs),
             ram: main_memory(),
             slots,
+            look: None,
             given: Vec::new(),
         }
     }
@@ -175,6 +210,8 @@ pub fn scheduler_settings(pool: &PoolSpec) -> SchedulerSettings {
     SchedulerSettings {
         policy: pool.place.unwrap_or_default(),
         max_per_device: pool.max_per_gpu,
+        // What decides that is whether there is a driver.
+        look_lasts: None,
         ageing: match pool.ageing.unwrap_or_default() {
             Ageing::After(time) => Some(time),
             Ageing::Off => None,
@@ -211,6 +248,7 @@ fn choose(
     } else {
         Selection::parse(&pool.gpus)?
     };
+    let at = Instant::now();
     // Ids may be handed out although the driver does not answer, unless tasks ask for what
     // nobody else knows.
     let needs_driver = task.vram.is_some() || task.gpu_model.is_some();
@@ -235,7 +273,9 @@ fn choose(
     let given = visible.and_then(|_| resolve(&Selection::All, &inventory, visible).ok());
     let given = given.iter().flatten().flat_map(keys).collect();
     let driver = matches!(inventory, Inventory::Devices(_)).then_some(driver);
-    Ok(Devices { given, ..Devices::new(units, &known, driver, None, config) })
+    let devices = Devices::new(units, &known, driver, None, config);
+    let look = devices.driver.is_some().then_some(DeviceLook { at, devices: known });
+    Ok(Devices { look, given, ..devices })
 }
 
 /// What the driver tells before a run: itself, its inventory, and if that has devices, those

@@ -219,6 +219,10 @@ impl Launch {
         let leases = leases(&spec, &devices, &settings, run, &home_id)
             .map_err(|error| warn(format!("other runs on this machine are not seen: {error}")))
             .unwrap_or_default();
+        let mut attributor = Attributor::new(self.ignored, origin);
+        let seen = leases.as_ref().map(|_| settings.lease_folder());
+        let look = devices.look;
+        let look = look.map(|look| attributor.first_look(&look, &devices.units, seen.as_deref()));
         let sampler = devices.driver.map(|driver| Sampler::start(driver, &devices.units));
         let sampler = sampler
             .transpose()
@@ -240,7 +244,7 @@ impl Launch {
                 })
                 .transpose()
                 .map_err(system("start a thread"))?,
-            attributor: Attributor::new(self.ignored, origin),
+            attributor,
             file_contents: FileContents::default(),
             journal,
             source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
@@ -270,6 +274,7 @@ impl Launch {
         };
         let patience = settings.store_patience;
         let mut session = Session::new(run, self.engine, parts, observer, origin, patience)?;
+        session.dispatch(Input::FirstLook(look.unwrap_or_default()));
         session.dispatch(Input::AddRun(Box::new(new)));
         for (device, reason) in drained {
             session.dispatch(Input::LeaveOut { device, reason });

@@ -40,6 +40,7 @@ mod run;
 mod settings;
 mod signals;
 mod slurm;
+mod strangers;
 mod sweep;
 mod task_lines;
 mod tenancy;

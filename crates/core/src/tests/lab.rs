@@ -265,6 +265,12 @@ impl Lab {
         self
     }
 
+    /// A choice is made by a look that is no older than this.
+    pub fn look_lasts(mut self, seconds: u64) -> Self {
+        self.settings.look_lasts = Some(Duration::from_secs(seconds));
+        self
+    }
+
     pub fn start(self) -> Running {
         Running {
             state: SchedulerState::new(&self.pool, self.settings).unwrap(),
@@ -359,6 +365,22 @@ impl Running {
         self.outside(device, held)
     }
 
+    /// A program of strangers holds so many GiB of a device.
+    pub fn computing(&mut self, device: u32, memory: u64) -> String {
+        let held = Outside { memory: gib(memory), has_strangers: true, ..Outside::default() };
+        self.outside(device, held)
+    }
+
+    /// A desktop holds so many GiB of a device.
+    pub fn drawing(&mut self, device: u32, memory: u64) -> String {
+        let held = Outside { memory: gib(memory), drawn: gib(memory), ..Outside::default() };
+        self.outside(device, held)
+    }
+
+    pub fn looked(&mut self) -> String {
+        self.step(SchedulerEvent::Looked)
+    }
+
     pub fn drain(&mut self, device: u32) -> String {
         self.step(SchedulerEvent::Drain(DeviceId(device)))
     }
@@ -404,6 +426,7 @@ fn text(effect: &Effect) -> String {
             let limit = limit.unwrap_or_default();
             format!("start {}{again} {}{limit}", task.number, place(placement))
         }
+        Effect::Look => "look".to_owned(),
         Effect::NotAdded(error) => format!("not added: {error}"),
         Effect::Stop { task, attempt } => format!("stop {}#{attempt}", task.number),
         Effect::Retrying { task, next_attempt, why, .. } => {

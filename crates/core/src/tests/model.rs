@@ -175,6 +175,8 @@ impl Model {
                 self.revise(task, request, expected, probe);
             }
             SchedulerEvent::Cancel(task) => self.cancel(task, &mut effects),
+            // Nobody can look.
+            SchedulerEvent::Looked => {}
             SchedulerEvent::Hold => self.held = true,
             SchedulerEvent::Unhold => self.held = false,
             SchedulerEvent::MoreToCome(more) => self.more_to_come = more,
@@ -472,14 +474,18 @@ impl Model {
         next.memory = MemoryRequest::Whole;
         let company = |granted: &packhorse_model::Granted| {
             let memory = devices().find(|device| device.id == granted.device).unwrap().memory;
-            let held = self.outside.get(&granted.device).map_or(0, |held| held.memory.0);
+            let held = self
+                .outside
+                .get(&granted.device)
+                .map_or(0, |held| held.memory.0.saturating_sub(held.drawn.0));
             u128::from(held) * 20 > u128::from(memory.0)
         };
         let was_alone = if let MemoryRequest::AtLeast(_) = request.memory {
             placement.devices.iter().all(|granted| {
                 let its_own = |device: &&DeviceSpec| device.id == granted.device;
                 let memory = devices().find(its_own).unwrap().memory.0;
-                (memory.saturating_sub(granted.memory.0)) * 20 <= memory
+                let drawn = self.outside.get(&granted.device).map_or(0, |held| held.drawn.0);
+                memory.saturating_sub(granted.memory.0 + drawn) * 20 <= memory
             })
         } else {
             matches!(request.gpus, GpuRequest::Whole(_)) && !placement.devices.iter().any(company)

@@ -166,20 +166,21 @@ pub(super) fn holders(
     // Clients of an MPS server have a list of their own.
     let served = tracker.read(|| retried(|| handle.mps_running_compute_processes()));
     // The other lists may be missing; without the compute list nothing is known.
-    let mut held: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
-    let others = [graphics, served].into_iter().flatten().flatten();
-    for process in compute?.into_iter().chain(others) {
+    let mut held: BTreeMap<u32, ProcessMemory> = BTreeMap::new();
+    let computing = compute?.into_iter().chain(served.into_iter().flatten());
+    let computing = computing.map(|process| (process, false));
+    let drawing = graphics.into_iter().flatten().map(|process| (process, true));
+    for (process, draws) in computing.chain(drawing) {
         let memory = match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
             UsedGpuMemory::Unavailable => None,
         };
-        // A process in several lists is in each with all it holds.
-        let known = held.entry(process.pid).or_default();
-        *known = (*known).max(memory);
+        // A process in several lists is in each with all it holds, and does not only draw.
+        let pid = process.pid;
+        let known = held.entry(pid).or_insert(ProcessMemory { pid, memory, draws });
+        known.memory = known.memory.max(memory);
     }
-    let held = held.into_iter();
-    let held = held.map(|(pid, memory)| ProcessMemory { pid, memory });
-    Some(held.collect())
+    Some(held.into_values().collect())
 }
 
 /// The answer to the newer form of a call if the driver has that, else to the older one.

@@ -153,10 +153,15 @@ impl Model {
             return None;
         }
         match request.memory {
-            MemoryRequest::Whole if outside.memory.0 * 20 > device.memory.0 => None,
+            MemoryRequest::Whole
+                if outside.memory.0.saturating_sub(outside.drawn.0) * 20 > device.memory.0 =>
+            {
+                None
+            }
             MemoryRequest::Uncounted | MemoryRequest::Whole => Some(u64::MAX),
             MemoryRequest::AtLeast(_)
-                if outside.memory.0.saturating_sub(outside.runs.0) * 20 > device.memory.0 =>
+                if outside.memory.0.saturating_sub(outside.runs.0 + outside.drawn.0) * 20
+                    > device.memory.0 =>
             {
                 None
             }
@@ -176,6 +181,14 @@ impl Model {
         device.memory.0.saturating_sub(taken)
     }
 
+    /// How many twentieths of `device` strangers hold who compute there, and one.
+    pub fn crowding(&self, device: &DeviceSpec) -> u64 {
+        let outside = self.outside(device.id);
+        let held = outside.memory.0.saturating_sub(outside.runs.0 + outside.drawn.0);
+        let part = (held * 20).checked_div(device.memory.0).unwrap_or(0);
+        if outside.has_strangers { part + 1 } else { 0 }
+    }
+
     /// Whether it fits on `device` beside `tenants`.
     pub fn fits_beside(&self, device: &DeviceSpec, tenants: &[Tenant], request: &Request) -> bool {
         let outside = self.outside(device.id);
@@ -187,8 +200,8 @@ impl Model {
     pub fn is_in_reach(&self, device: &DeviceSpec, request: &Request) -> bool {
         let mut outside = self.outside(device.id);
         if outside.yields {
-            outside =
-                Outside { memory: Bytes(outside.memory.0 - outside.runs.0), ..Outside::default() };
+            let memory = Bytes(outside.memory.0 - outside.runs.0);
+            outside = Outside { memory, drawn: outside.drawn, ..Outside::default() };
         }
         !self.is_closed(device.id)
             && self.room(device, &[], outside, request) >= Some(memory(request))

@@ -137,6 +137,7 @@ pub fn settings() -> impl Strategy<Value = SchedulerSettings> {
     (policy, most, ageing).prop_map(|(policy, max_per_device, ageing)| SchedulerSettings {
         policy,
         max_per_device,
+        look_lasts: None,
         ageing,
     })
 }
@@ -201,10 +202,14 @@ fn outsides() -> impl Strategy<Value = Outside> {
             KeptRoom { share, memory, whole }
         }),
     ];
-    let all = (memory, 0..4_u64, share, 0..3_u32, whole, any::<bool>(), kept);
-    all.prop_map(|(memory, runs, tenths, attempts, whole, yields, kept)| Outside {
+    // Which part of what is theirs strangers' desktops hold, and whether programs are there.
+    let strangers = (0..4_u64, any::<bool>());
+    let all = (memory, 0..4_u64, strangers, share, 0..3_u32, whole, any::<bool>(), kept);
+    all.prop_map(|(memory, runs, strangers, tenths, attempts, whole, yields, kept)| Outside {
         memory: Bytes(memory * UNIT / 2),
         runs: Bytes(memory * UNIT / 2 * runs / 3),
+        drawn: Bytes(memory * UNIT / 2 * (3 - runs) / 3 * strangers.0 / 3),
+        has_strangers: strangers.1,
         share: Milli(tenths * 100),
         attempts: if tenths > 0 { attempts } else { 0 },
         whole,
