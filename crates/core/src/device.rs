@@ -16,6 +16,8 @@ pub(crate) struct DeviceLedger {
     /// How much memory it has; 0 if nobody knows.
     pub(crate) capacity: Bytes,
     pub(crate) model: u8,
+    /// Whether one process at a time may compute on it.
+    pub(crate) one_process: bool,
     /// At most so many attempts on it, others' included.
     pub(crate) max_attempts: Option<u32>,
     pub(crate) drained: bool,
@@ -115,6 +117,7 @@ impl DeviceLedger {
             near,
             capacity: spec.memory,
             model: spec.model,
+            one_process: spec.one_process,
             max_attempts,
             drained: false,
             leaving: false,
@@ -282,6 +285,10 @@ impl DeviceLedger {
         outside: Outside,
         request: &Request,
     ) -> Option<DeviceRoom> {
+        let shares = matches!(request.gpus, GpuRequest::Share(_));
+        if self.one_process && (shares || outside.has_strangers) {
+            return None;
+        }
         let suits = request.models.contains(self.model) && self.capacity >= request.device_memory;
         if !suits || load.whole || outside.whole {
             return None;

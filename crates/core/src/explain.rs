@@ -322,6 +322,10 @@ impl Explainer<'_> {
                 format!("{name} has not been looked at yet")
             }];
         }
+        if device.one_process && held.has_strangers {
+            let text = "which takes one process at a time";
+            return vec![format!("a stranger's program has {name}, {text}")];
+        }
         if held.whole {
             return vec![format!("another run holds {name}{who}")];
         }

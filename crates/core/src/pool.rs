@@ -61,6 +61,8 @@ pub struct DeviceSpec {
     pub memory: Bytes,
     /// The number of its model in this pool, below 64.
     pub model: u8,
+    /// Whether one process at a time may compute on it, so that it cannot be shared.
+    pub one_process: bool,
 }
 
 /// How to place.

@@ -44,6 +44,19 @@ pub struct DeviceInfo {
     pub memory: Bytes,
     /// The product's name.
     pub model: Arc<str>,
+    /// What programs can do with it.
+    pub use_limit: UseLimit,
+}
+
+/// What programs can do with a device at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UseLimit {
+    #[default]
+    None,
+    /// One process at a time may compute on it.
+    OneProcess,
+    /// It is a MIG instance: a program that has it sees no other device.
+    NothingBeside,
 }
 
 /// What an engine needs to know before the first input.
@@ -448,7 +461,13 @@ impl Engine {
     /// anything is started whether it could ever run.
     pub fn refusal(&self, spec: &TaskSpec) -> Option<core::RefusalReason> {
         let request = first_request(spec, &self.devices, self.slots);
-        self.state.refusal(&request)
+        let refusal = self.state.refusal(&request)?;
+        let wanted = request.gpus.devices();
+        let mut devices = self.devices.iter();
+        if wanted > 1 && devices.any(|device| device.use_limit == UseLimit::NothingBeside) {
+            return Some(core::RefusalReason::NothingBesideMig { wanted });
+        }
+        Some(refusal)
     }
 
     /// How many tasks with these options fit at a time where nothing else runs, before

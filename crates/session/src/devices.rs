@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use packhorse_core::{CoreSpec, DeviceSpec, NodeSpec, Pool, SchedulerSettings};
-use packhorse_engine::{DeviceInfo, models, models_named};
+use packhorse_engine::{DeviceInfo, UseLimit, models, models_named};
 use packhorse_gpu::{
-    Device, DeviceReading, Driver, GpuConfig, GpuError, GpuProcess, Inventory, Selection, Unit,
-    UnitMember, Vendor, VisibleDevices, call_driver, resolve,
+    ComputeMode, Device, DeviceReading, Driver, GpuConfig, GpuError, GpuProcess, Inventory,
+    ResolvedSelection, Selection, Unit, UnitMember, Vendor, VisibleDevices, call_driver, resolve,
 };
 use packhorse_model::{
     Ageing, Bytes, DeviceId, GpuRequest, Milli, Models, NodeId, PoolSpec, TaskSpec,
@@ -77,12 +77,19 @@ impl Devices {
         notices: &mut Notices<'_>,
     ) -> Result<Self, SessionError> {
         check(pool, task, notices)?;
-        let devices = match pool.slots {
+        let mut devices = match pool.slots {
             Some(_) => Self::new(Vec::new(), &[], None, pool.slots, config),
             None if pool.as_written => Self::as_written(&pool.gpus, config),
             None if task.gpus == Some(GpuRequest::None) => return Err(SessionError::NoLimit),
             None => choose(pool, task, config, notices)?,
         };
+        // To the driver, a server of MPS is one process.
+        if pool.mps == Some(true) {
+            let limits = devices.info.iter_mut().map(|info| &mut info.use_limit);
+            limits
+                .filter(|limit| **limit == UseLimit::OneProcess)
+                .for_each(|limit| *limit = UseLimit::None);
+        }
         if pool.slots.is_some() && !matches!(task.gpus, None | Some(GpuRequest::None)) {
             return Err(SessionError::GpusInSlots);
         }
@@ -161,6 +168,7 @@ impl Devices {
             near_cores: unit.near_cores.clone(),
             memory: info.memory,
             model: model(info).and_then(|model| u8::try_from(model).ok()).unwrap_or(0),
+            one_process: info.use_limit == UseLimit::OneProcess,
         });
         let node = NodeSpec {
             // One node, since this is one machine.
@@ -268,10 +276,13 @@ fn choose(
     let visible =
         vendor.visible_variables().iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let visible = visible.as_ref().map(|(variable, list)| VisibleDevices { variable, list });
-    let units = resolve(&selection, &inventory, visible)?;
+    let ResolvedSelection { units, left_out } = resolve(&selection, &inventory, visible)?;
+    for (id, reason) in left_out {
+        notices(&format!("note: GPU {id} is left out: {reason}; name the GPUs to use with --gpus"));
+    }
     // A list that makes no sense gives us nothing.
     let given = visible.and_then(|_| resolve(&Selection::All, &inventory, visible).ok());
-    let given = given.iter().flatten().flat_map(keys).collect();
+    let given = given.iter().flat_map(|given| &given.units).flat_map(keys).collect();
     let driver = matches!(inventory, Inventory::Devices(_)).then_some(driver);
     let devices = Devices::new(units, &known, driver, None, config);
     let look = devices.driver.is_some().then_some(DeviceLook { at, devices: known });
@@ -282,10 +293,11 @@ fn choose(
 /// with all that can be read of them.
 fn read_driver(config: &GpuConfig) -> Result<(Driver, Inventory, Vec<Device>), GpuError> {
     let driver = Driver::detect(config)?;
-    let inventory = driver.inventory();
-    let devices = match inventory {
-        Inventory::Devices(_) => driver.devices()?,
-        Inventory::Broken(_) | Inventory::NoDriver => Vec::new(),
+    let (inventory, devices) = match driver.devices() {
+        _ if matches!(driver, Driver::None) => (Inventory::NoDriver, Vec::new()),
+        Ok(devices) => (Inventory::Devices(devices.clone()), devices),
+        Err(GpuError::Broken(broken)) => (Inventory::Broken(broken), Vec::new()),
+        Err(error) => return Err(error),
     };
     Ok((driver, inventory, devices))
 }
@@ -334,7 +346,37 @@ fn info(unit: &Unit, devices: &[Device]) -> DeviceInfo {
     let members = members.map(|member| of_member(member, devices));
     let least = members.reduce(|one, other| (one.0.min(other.0), one.1));
     let (memory, model) = least.unwrap_or((Bytes(0), "unknown GPU".to_owned()));
-    DeviceInfo { label: unit.label.clone(), keys: keys(unit), memory, model: model.into() }
+    let use_limit = use_limit(unit, devices);
+    DeviceInfo {
+        label: unit.label.clone(),
+        keys: keys(unit),
+        memory,
+        model: model.into(),
+        use_limit,
+    }
+}
+
+/// What programs can do with a unit at most.
+fn use_limit(unit: &Unit, devices: &[Device]) -> UseLimit {
+    let device = |member: &UnitMember| {
+        let mut known = devices.iter();
+        known.find(|device| member.index == Some(device.index))
+    };
+    let is_mig = |member: &UnitMember| {
+        let id = member.uuid.as_ref().unwrap_or(&member.id);
+        id.starts_with("MIG-") || device(member).is_some_and(|device| device.mig.is_some())
+    };
+    let is_exclusive = |member: &UnitMember| {
+        let mode = device(member).and_then(|device| device.compute_mode);
+        mode == Some(ComputeMode::ExclusiveProcess)
+    };
+    if unit.members.iter().any(is_mig) {
+        UseLimit::NothingBeside
+    } else if unit.members.iter().any(is_exclusive) {
+        UseLimit::OneProcess
+    } else {
+        UseLimit::None
+    }
 }
 
 /// The memory that programs can have of a device, and its model.

@@ -45,4 +45,5 @@ mod sweep;
 mod task_lines;
 mod tenancy;
 mod terminal;
+mod which_gpus;
 mod window;

@@ -175,6 +175,7 @@ impl Lab {
             near_cores: vec![],
             memory: Bytes(0),
             model: 0,
+            one_process: false,
         };
         self.pool.nodes.push(NodeSpec {
             id: NodeId(number),
@@ -262,6 +263,14 @@ impl Lab {
 
     pub fn max_per_device(mut self, most: u32) -> Self {
         self.settings.max_per_device = Some(most);
+        self
+    }
+
+    /// One process at a time may compute on a device.
+    pub fn one_process(mut self, device: u32) -> Self {
+        let mut devices = self.pool.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        let device = devices.find(|spec| spec.id == DeviceId(device));
+        device.expect("it is there").one_process = true;
         self
     }
 

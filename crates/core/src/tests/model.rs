@@ -342,7 +342,12 @@ impl Model {
             let devices = self.pool.nodes.iter().flat_map(|node| &node.devices);
             let devices = devices.filter(|device| stays(device));
             let allowed = devices.filter(|device| request.models.contains(device.model));
-            return Some(match allowed.map(|device| device.memory).max() {
+            let allowed: Vec<&DeviceSpec> = allowed.collect();
+            let shares = matches!(request.gpus, GpuRequest::Share(_));
+            if shares && !allowed.is_empty() && allowed.iter().all(|device| device.one_process) {
+                return Some(RefusalReason::OneProcessEach);
+            }
+            return Some(match allowed.iter().map(|device| device.memory).max() {
                 None => RefusalReason::NoSuchModel,
                 Some(most) => RefusalReason::TooMuchMemory {
                     wanted: Bytes(memory).max(request.device_memory),

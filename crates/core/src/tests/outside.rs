@@ -232,3 +232,25 @@ fn who_is_there_is_looked_at_before_a_choice_and_not_otherwise() {
     assert_eq!(lab.looked(), "start 5 on 11:0.5");
     assert_eq!(lab.submit(task(6).share(500)), "start 6 on 11:0.5");
 }
+
+#[test]
+fn a_device_for_one_process_is_not_shared_and_waits_for_strangers() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 24]).one_process(10).start();
+    assert_eq!(lab.submit(task(1)), "start 1 on 10");
+    assert_eq!(lab.submit(task(2).share(500)), "start 2 on 11:0.5");
+    assert_eq!(lab.submit(task(3).memory(4)), "start 3 on 11 with 4.0 GiB");
+    lab.done(1);
+    assert_eq!(lab.submit(task(4).share(600)), "", "not even the first of them");
+    lab.computing(10, 1);
+    assert_eq!(lab.submit(task(5)), "");
+    assert_eq!(lab.computing(10, 0), "");
+    assert_eq!(lab.outside(10, Outside::default()), "start 5 on 10");
+
+    let mut lab = Lab::default().node(1).sizes(&[24]).one_process(10).start();
+    for shared in [task(1).share(500), task(2).memory(4), task(3).alone()] {
+        let refused = lab.submit(shared);
+        assert!(refused.contains("EXCLUSIVE_PROCESS"), "{refused}");
+    }
+    assert_eq!(lab.drawing(10, 2), "");
+    assert_eq!(lab.submit(task(4)), "start 4 on 10");
+}

@@ -37,4 +37,4 @@ pub use oom::{OomSigns, OomSignsError};
 pub(crate) use family::Kind;
 pub(crate) use judge::Judgement;
 pub(crate) use monitor::{FRESH, Monitor};
-pub(crate) use needs::{Needs, VramNeed, VramUse};
+pub(crate) use needs::{Needs, VramNeed, VramUse, models_together};

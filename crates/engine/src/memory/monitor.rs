@@ -17,7 +17,7 @@ use super::pace::Pace;
 use super::tenant::Tenancy;
 use super::track::{NOISE_FLOOR, PastGrowth, Surroundings, Track};
 use crate::action::Action;
-use crate::engine::Engine;
+use crate::engine::{Engine, UseLimit};
 use crate::input::DeviceView;
 
 /// How long a look at a device keeps tasks from the others as well.
@@ -265,7 +265,12 @@ impl Engine {
         let lingers = monitor.units.iter().any(UnitState::is_awaiting_release);
         let awaited = monitor.units.iter().any(|unit| unit.awaited.is_some());
         let choice_over = monitor.choosing.map(|since| since + CHOICE);
+        // A device that one process at a time may use is free when a stranger has left it.
+        let told = self.other_runs.told.iter().zip(&self.devices);
+        let mut occupied = told.filter(|(told, _)| told.has_strangers);
+        let occupied = occupied.any(|(_, device)| device.use_limit == UseLimit::OneProcess);
         let needed = !monitor.pending.is_empty()
+            || (waits && occupied && !monitor.units.is_empty())
             || lingers
             || choice_over.is_some()
             || monitor.counting

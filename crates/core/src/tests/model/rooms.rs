@@ -142,7 +142,9 @@ impl Model {
         let share: u64 = tenants.iter().map(|tenant| tenant.share).sum();
         let share = share + u64::from(outside.share.0);
         let most = self.settings.max_per_device.unwrap_or(u32::MAX) as usize;
+        let shares = matches!(request.gpus, packhorse_model::GpuRequest::Share(_));
         let fits = request.models.contains(device.model)
+            && !(device.one_process && (shares || outside.has_strangers))
             && device.memory >= request.device_memory
             && !outside.whole
             && !tenants.iter().any(|tenant| tenant.whole)
@@ -201,7 +203,8 @@ impl Model {
         let mut outside = self.outside(device.id);
         if outside.yields {
             let memory = Bytes(outside.memory.0 - outside.runs.0);
-            outside = Outside { memory, drawn: outside.drawn, ..Outside::default() };
+            let (drawn, has_strangers) = (outside.drawn, outside.has_strangers);
+            outside = Outside { memory, drawn, has_strangers, ..Outside::default() };
         }
         !self.is_closed(device.id)
             && self.room(device, &[], outside, request) >= Some(memory(request))
