@@ -276,8 +276,14 @@ fn choose(
     let visible =
         vendor.visible_variables().iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let visible = visible.as_ref().map(|(variable, list)| VisibleDevices { variable, list });
-    let ResolvedSelection { units, left_out } = resolve(&selection, &inventory, visible)?;
-    for (id, reason) in left_out {
+    // Inside a task, what it was given is a default: other GPUs are shared with the run around
+    // it as between any two runs. What Slurm has given is a limit.
+    let is_inside_task = is_set("PACKHORSE_TASK") && !is_set("SLURM_JOB_ID");
+    let names_others = is_inside_task && matches!(selection, Selection::Groups(_));
+    let limit = visible.filter(|_| !names_others);
+    let ResolvedSelection { units, left_out } = resolve(&selection, &inventory, limit)?;
+    let told_before = LEFT_OUT_TOLD.swap(!left_out.is_empty(), Ordering::Relaxed);
+    for (id, reason) in left_out.iter().filter(|_| !told_before) {
         notices(&format!("note: GPU {id} is left out: {reason}; name the GPUs to use with --gpus"));
     }
     // A list that makes no sense gives us nothing.
@@ -287,6 +293,10 @@ fn choose(
     let devices = Devices::new(units, &known, driver, None, config);
     let look = devices.driver.is_some().then_some(DeviceLook { at, devices: known });
     Ok(Devices { look, given, ..devices })
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some()
 }
 
 /// What the driver tells before a run: itself, its inventory, and if that has devices, those
@@ -301,6 +311,9 @@ fn read_driver(config: &GpuConfig) -> Result<(Driver, Inventory, Vec<Device>), G
     };
     Ok((driver, inventory, devices))
 }
+
+/// Whether it was told which GPUs are left out: the same are found again.
+static LEFT_OUT_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Whether the driver was waited for in vain: once is enough.
 static SILENT: AtomicBool = AtomicBool::new(false);

@@ -38,6 +38,18 @@ fn gpus_outside_of_what_the_environment_allows_are_an_error_that_names_both() {
 }
 
 #[test]
+fn a_run_inside_a_task_may_name_other_gpus_unless_slurm_has_given_them() {
+    let machine = Machine::new(4);
+    for (job, code) in [(None, 0), (Some("7"), 2)] {
+        let mut command = machine.command(&["run", "--gpus", "0", "--", "true"]);
+        command.env("CUDA_VISIBLE_DEVICES", "2,3").env("PACKHORSE_TASK", "1.1");
+        command.envs(job.map(|job| ("SLURM_JOB_ID", job)));
+        let done = finish(command);
+        assert_eq!(done.code, code, "{done:?}");
+    }
+}
+
+#[test]
 fn tasks_run_where_they_are_counted_whatever_order_programs_count_in() {
     let machine = Machine::new(2);
     // To CUDA, the fastest is the first.
@@ -159,7 +171,7 @@ fn a_small_card_for_the_screen_is_left_out_unless_it_is_named() {
     assert_eq!(done.code, 0, "{done:?}");
     let word =
         "GPU 0 is left out: it has only 4.0 GiB of memory, less than a quarter of the largest";
-    assert!(done.stderr.contains(word), "{done:?}");
+    assert_eq!(done.stderr.matches(word).count(), 1, "{done:?}");
     assert!(done.stdout.starts_with("run 1 started, on GPUs 1, 2\n"), "{done:?}");
     for (variable, value, gpus) in [("A", "", "0,1"), ("CUDA_VISIBLE_DEVICES", "0,1", "all")] {
         let done = machine.run_with(variable, value, &["--gpus", gpus, "--", "true"]);

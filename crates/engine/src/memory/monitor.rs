@@ -193,10 +193,9 @@ impl Engine {
             self.track_running();
         }
         let mut stale = false;
-        for (index, unit) in self.monitor.units.iter_mut().enumerate() {
+        for unit in &mut self.monitor.units {
             // What attempts hold that nobody followed so far has to be seen, too.
-            let is_used = begins && self.state.attempts_on(device_id(index)) > 0;
-            let is_known = unit.is_fresh(now) && !is_used;
+            let is_known = !begins && unit.is_fresh(now);
             if !unit.drained && unit.awaited.is_none() && !is_known {
                 unit.awaited = Some(now);
                 stale = true;

@@ -142,7 +142,7 @@ impl Model {
         let share: u64 = tenants.iter().map(|tenant| tenant.share).sum();
         let share = share + u64::from(outside.share.0);
         let most = self.settings.max_per_device.unwrap_or(u32::MAX) as usize;
-        let shares = matches!(request.gpus, packhorse_model::GpuRequest::Share(_));
+        let shares = matches!(request.gpus, GpuRequest::Share(_));
         let fits = request.models.contains(device.model)
             && !(device.one_process && (shares || outside.has_strangers))
             && device.memory >= request.device_memory
