@@ -106,7 +106,7 @@ fn more_memory(
         MemoryRequest::AtLeast(_) => devices.all(|device| device.is_all_promised_to(ended.task)),
         _ => {
             matches!(request.gpus, GpuRequest::Whole(_))
-                && !devices.any(|device| device.is_load(device.outside.memory))
+                && !devices.any(|device| device.is_load(device.outside.computing()))
         }
     };
     if request.memory != MemoryRequest::Whole && !was_alone {

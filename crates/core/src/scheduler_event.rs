@@ -94,6 +94,9 @@ pub enum SchedulerEvent {
     /// finishes with the outcome its end is reported with. Ignored if there is
     /// no such task, or it has finished, or is being stopped.
     Cancel(TaskId),
+    /// What others hold on the devices has just been told, as [`Effect::Look`] asked for,
+    /// or cannot be.
+    Looked,
     /// Start nothing more. What runs goes on; what fails waits for its next
     /// attempt.
     Hold,
@@ -145,10 +148,15 @@ pub enum EndCause {
 
 /// What other users' processes and other runs hold on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each of them is about something else")]
 pub struct Outside {
     pub memory: Bytes,
     /// How much of that other runs hold or were promised.
     pub runs: Bytes,
+    /// How much of it processes of strangers hold that only draw, as a desktop does.
+    pub drawn: Bytes,
+    /// Whether a stranger's program computes there: tasks go elsewhere if they can.
+    pub has_strangers: bool,
     /// The share that other runs were given.
     pub share: Milli,
     /// How many attempts of other runs are on it.
@@ -191,7 +199,9 @@ impl Outside {
             return self;
         }
         Self {
-            memory: Bytes(self.memory.0.saturating_sub(self.runs.0)),
+            memory: self.strangers(),
+            drawn: self.drawn,
+            has_strangers: self.has_strangers,
             unseen: self.unseen,
             ..Self::default()
         }
@@ -202,6 +212,16 @@ impl Outside {
     /// The memory that other users' processes hold.
     pub(crate) fn strangers(&self) -> Bytes {
         Bytes(self.memory.0.saturating_sub(self.runs.0))
+    }
+
+    /// The same without those that only draw: they take memory and no more.
+    pub(crate) fn computing_strangers(&self) -> Bytes {
+        Bytes(self.strangers().0.saturating_sub(self.drawn.0))
+    }
+
+    /// What all others hold, without those that only draw.
+    pub(crate) fn computing(&self) -> Bytes {
+        Bytes(self.memory.0.saturating_sub(self.drawn.0))
     }
 }
 
@@ -253,6 +273,10 @@ pub enum Effect {
     /// End a running attempt. What it holds is free only when its end is
     /// reported.
     Stop { task: TaskId, attempt: u32 },
+    /// Look who is on the devices, and report it with [`SchedulerEvent::Outside`] and then
+    /// [`SchedulerEvent::Looked`]: one of several devices is to be chosen. Nothing is
+    /// started before.
+    Look,
     /// An attempt is over, but not the task: it is back in its place in line.
     Retrying {
         task: TaskId,

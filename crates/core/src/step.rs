@@ -63,6 +63,7 @@ pub fn step(
             on_revise(state, task, request, expected, probe);
         }
         SchedulerEvent::Cancel(task) => on_cancel(state, task, effects),
+        SchedulerEvent::Looked => (state.looked, state.looking) = (Some(state.now), false),
         SchedulerEvent::Hold => state.held = true,
         SchedulerEvent::Unhold => state.held = false,
         SchedulerEvent::MoreToCome(more) => state.mix.more_to_come = more,

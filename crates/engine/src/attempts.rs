@@ -96,6 +96,7 @@ impl Engine {
                 self.finished(task, outcome, ended.map(|ended| &ended.end), note, place);
             }
             Effect::Refused { task, reason } => self.refuse(task, &reason),
+            Effect::Look => self.look_before_choice(),
             Effect::NotAdded(reason) => self.warn(None, reason.to_string()),
         }
     }

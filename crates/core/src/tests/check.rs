@@ -236,7 +236,7 @@ impl SchedulerState {
         }
         let possible = kept.is_possible(&self.ledger, request);
         assert!(possible, "the reservation is of no use");
-        if self.held || !self.ledger.has_slot() {
+        if self.held || self.looking || !self.ledger.has_slot() {
             return;
         }
         let mut again = kept.clone();
@@ -246,7 +246,7 @@ impl SchedulerState {
     }
 
     fn check_nothing_waits_in_vain(&self) {
-        if self.held || !self.ledger.has_slot() {
+        if self.held || self.looking || !self.ledger.has_slot() {
             return;
         }
         let first = reach::first(self);

@@ -175,6 +175,8 @@ impl Model {
                 self.revise(task, request, expected, probe);
             }
             SchedulerEvent::Cancel(task) => self.cancel(task, &mut effects),
+            // Nobody can look.
+            SchedulerEvent::Looked => {}
             SchedulerEvent::Hold => self.held = true,
             SchedulerEvent::Unhold => self.held = false,
             SchedulerEvent::MoreToCome(more) => self.more_to_come = more,
@@ -340,7 +342,12 @@ impl Model {
             let devices = self.pool.nodes.iter().flat_map(|node| &node.devices);
             let devices = devices.filter(|device| stays(device));
             let allowed = devices.filter(|device| request.models.contains(device.model));
-            return Some(match allowed.map(|device| device.memory).max() {
+            let allowed: Vec<&DeviceSpec> = allowed.collect();
+            let shares = matches!(request.gpus, GpuRequest::Share(_));
+            if shares && !allowed.is_empty() && allowed.iter().all(|device| device.one_process) {
+                return Some(RefusalReason::OneProcessEach);
+            }
+            return Some(match allowed.iter().map(|device| device.memory).max() {
                 None => RefusalReason::NoSuchModel,
                 Some(most) => RefusalReason::TooMuchMemory {
                     wanted: Bytes(memory).max(request.device_memory),
@@ -472,14 +479,18 @@ impl Model {
         next.memory = MemoryRequest::Whole;
         let company = |granted: &packhorse_model::Granted| {
             let memory = devices().find(|device| device.id == granted.device).unwrap().memory;
-            let held = self.outside.get(&granted.device).map_or(0, |held| held.memory.0);
+            let held = self
+                .outside
+                .get(&granted.device)
+                .map_or(0, |held| held.memory.0.saturating_sub(held.drawn.0));
             u128::from(held) * 20 > u128::from(memory.0)
         };
         let was_alone = if let MemoryRequest::AtLeast(_) = request.memory {
             placement.devices.iter().all(|granted| {
                 let its_own = |device: &&DeviceSpec| device.id == granted.device;
                 let memory = devices().find(its_own).unwrap().memory.0;
-                (memory.saturating_sub(granted.memory.0)) * 20 <= memory
+                let drawn = self.outside.get(&granted.device).map_or(0, |held| held.drawn.0);
+                memory.saturating_sub(granted.memory.0 + drawn) * 20 <= memory
             })
         } else {
             matches!(request.gpus, GpuRequest::Whole(_)) && !placement.devices.iter().any(company)

@@ -14,6 +14,7 @@
 
 mod attribution;
 mod awake;
+mod choice;
 mod family;
 mod growth;
 mod health;
@@ -35,5 +36,5 @@ pub use oom::{OomSigns, OomSignsError};
 
 pub(crate) use family::Kind;
 pub(crate) use judge::Judgement;
-pub(crate) use monitor::Monitor;
-pub(crate) use needs::{Needs, VramNeed, VramUse};
+pub(crate) use monitor::{FRESH, Monitor};
+pub(crate) use needs::{Needs, VramNeed, VramUse, models_together};

@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::family::{Family, Kind, LearnedPeaks};
 use super::probing::Probing;
 use super::shape::{Need, Shape, sizes};
-use crate::engine::{DeviceInfo, Engine};
+use crate::engine::{DeviceInfo, Engine, UseLimit};
 use crate::run::Run;
 use crate::task::{Task, submission};
 
@@ -103,6 +103,18 @@ pub fn models_named(devices: &[DeviceInfo], names: &str) -> Models {
         let model = model.to_lowercase();
         if wanted.iter().any(|name| model.contains(name.as_str())) {
             bits |= 1 << number;
+        }
+    }
+    Models(bits)
+}
+
+/// Those of `models` of which a program can have several devices.
+pub(crate) fn models_together(devices: &[DeviceInfo], models: Models) -> Models {
+    let mut bits = models.0;
+    for (number, model) in self::models(devices).iter().enumerate().take(64) {
+        let mut alike = devices.iter().filter(|device| device.model == *model);
+        if alike.any(|device| device.use_limit == UseLimit::NothingBeside) {
+            bits &= !(1 << number);
         }
     }
     Models(bits)

@@ -163,6 +163,7 @@ mod tests {
     use packhorse_model::Timestamp;
 
     use super::*;
+    use crate::engine::UseLimit;
 
     const GIB: u64 = 1 << 30;
 
@@ -172,6 +173,7 @@ mod tests {
             keys: Vec::new(),
             memory: Bytes(80 * GIB),
             model: model.into(),
+            use_limit: UseLimit::None,
         };
         let devices = [device("old"), device("new"), device("newest")];
         let mut shape = Shape::new(&devices, BTreeMap::new());

@@ -132,7 +132,7 @@ impl Simulation {
                     self.history.finished.insert(task, outcome);
                 }
                 Effect::Refused { task, reason } => self.history.refused.push((task, reason)),
-                Effect::Retrying { .. } | Effect::NotAdded(_) => {}
+                Effect::Retrying { .. } | Effect::NotAdded(_) | Effect::Look => {}
             }
         }
     }

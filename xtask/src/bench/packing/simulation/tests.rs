@@ -17,6 +17,7 @@ fn pool(memory: &[u64]) -> Pool {
         near_cores: vec![],
         memory: Bytes(memory * GB),
         model: 0,
+        one_process: false,
     };
     Pool {
         nodes: vec![NodeSpec {
