@@ -14,6 +14,8 @@
 
 mod attribution;
 mod awake;
+mod blame;
+mod evidence;
 mod family;
 mod growth;
 mod health;
@@ -22,6 +24,7 @@ mod lingering;
 mod monitor;
 mod needs;
 mod oom;
+mod outgrown;
 mod pace;
 mod probing;
 mod rest;
