@@ -143,13 +143,6 @@ pub(crate) struct VramNeed {
     is_settled: bool,
 }
 
-impl VramNeed {
-    /// The models of the devices that it may use.
-    pub(super) fn models(&self) -> Models {
-        self.request.models
-    }
-}
-
 /// What a task is remembered by that is started from `folder`, but for what is in files.
 pub fn draft_of(command: &Command, spec: &TaskSpec, folder: &Path) -> SignatureDraft {
     if let Some(signature) = &spec.signature {

@@ -38,14 +38,22 @@ impl Engine {
         self.raised(task).is_some_and(|raised| raised > on.promised)
     }
 
+    /// What tasks of its kind were seen to need to their end, if that is as much as one holds.
+    pub(super) fn known_to_need(&self, task: TaskId, held: Bytes) -> Option<Bytes> {
+        let need = self.tasks.get(&task)?.need.as_ref()?;
+        let known = self.needs.shapes.get(&need.kind.signature)?.completed();
+        known.filter(|known| *known >= held)
+    }
+
     /// Promises a running attempt more: it holds more than it was promised, or its kind is
     /// promised more. If nothing tells how much it needs, it gets all that is free.
     pub(super) fn raise_promise(&mut self, task: TaskId, device: DeviceId, held: Bytes) {
-        let need = self.tasks.get(&task).and_then(|task| task.need.as_ref());
-        let known = need.map(|need| self.needs.need(&need.kind, need.models()));
-        let known = known.and_then(|known| known.memory.max(known.raised));
-        if let Some(known) = known.filter(|known| held.0 <= known.0.saturating_add(NOISE_FLOOR)) {
-            return self.promise_at_least(task, device, known);
+        let raised = self.raised(task);
+        if let Some(known) = self.known_to_need(task, held) {
+            return self.promise_at_least(task, device, known.max(raised.unwrap_or_default()));
+        }
+        if let Some(raised) = raised.filter(|_| !self.has_outgrown(task, device, held)) {
+            return self.promise_at_least(task, device, raised);
         }
         if let Some(track) = self.monitor.tracks.get_mut(&task) {
             track.promise = PromiseState::Outgrown;
@@ -67,10 +75,13 @@ impl Engine {
         };
         let (attempt, observed) = (track.attempt, on.observed);
         let held = if is_believed { observed } else { on.peak };
-        let needed = with_margin(held).max(on.initial);
+        let mut needed = with_margin(held).max(on.initial);
         // Below its promise nothing was told of what it holds.
         let attempt = self.scheduler_attempt(task, attempt);
         self.step(SchedulerEvent::Observed { task, attempt, device, memory: observed });
+        if let Some(known) = self.known_to_need(task, observed) {
+            needed = needed.max(known);
+        }
         if let Some(kind) = self.kind_of_task(task)
             && self.raised(task).is_some_and(|raised| raised.0 > 0)
         {
@@ -96,6 +107,12 @@ impl Engine {
         if let Some(need) = task.and_then(|task| task.need.as_mut()) {
             need.at_least = need.at_least.max(memory);
         }
+    }
+
+    fn has_outgrown(&self, task: TaskId, device: DeviceId, held: Bytes) -> bool {
+        let track = self.monitor.tracks.get(&task);
+        let on = track.and_then(|track| track.on(device));
+        on.is_some_and(|on| held.0 > on.promised.0.saturating_add(NOISE_FLOOR))
     }
 
     fn promise_at_least(&mut self, task: TaskId, device: DeviceId, memory: Bytes) {

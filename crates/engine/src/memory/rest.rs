@@ -58,7 +58,10 @@ impl Engine {
                 PromiseState::Given => {
                     may_be_raised(track, on) && (has_grown || self.is_raised_above(task, on))
                 }
-                PromiseState::AllFree | PromiseState::Outgrown => self.rests(task, track, at),
+                PromiseState::AllFree => self.rests(task, track, at),
+                PromiseState::Outgrown => {
+                    self.rests(task, track, at) || self.known_to_need(task, held).is_some()
+                }
                 PromiseState::Rested => has_grown,
             };
             if due || track.is_claiming() {

@@ -144,6 +144,16 @@ impl Shape {
         is_more
     }
 
+    /// What the attempts that were seen to their end needed at most, and a margin.
+    pub(super) fn completed(&self) -> Option<Bytes> {
+        let samples = self.models.iter().flat_map(|model| &model.samples);
+        let completed = samples.filter(|sample| match sample.origin {
+            PeakOrigin::Run | PeakOrigin::Probe | PeakOrigin::GrewLate => true,
+            PeakOrigin::OutOfMemory | PeakOrigin::Growing => false,
+        });
+        completed.map(|sample| sample.peak).max().map(with_margin)
+    }
+
     /// What tasks are promised at least since some of them took too much.
     pub(super) fn raised(&self) -> Option<Bytes> {
         self.raise.map(|raise| raise.memory)

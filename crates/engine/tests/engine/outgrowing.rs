@@ -125,6 +125,28 @@ fn a_failure_of_its_own_after_it_outgrew_its_promise_runs_again_with_what_it_hel
     assert!(lab.promised("1.1") > 14.0);
 }
 
+#[test]
+fn one_whose_kind_is_known_to_need_as_much_claims_nothing() {
+    let mut lab = Lab::with_gpus(1);
+    lab.run(1);
+    lab.add(1, vec![task("python a.py").vram(4); 3]);
+    lab.add(1, [task("python b.py").vram(12)]);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0", "1.3@0", "1.4@0"]);
+    lab.ends("1.4", OK);
+    lab.holds("1.1", 5);
+    lab.holds("1.2", 5);
+    lab.add(1, [task("python c.py").vram(6)]);
+    lab.pass(SECOND);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0", "1.3@0"], "1.1 may need all");
+    lab.ends("1.1", OK);
+    lab.pass(SECOND);
+    assert_eq!(lab.running(), ["1.2@0", "1.3@0", "1.5@0"], "it is known to need 5 GiB");
+    lab.holds("1.3", 5);
+    lab.add(1, [task("python c.py").vram(6)]);
+    lab.pass(SECOND);
+    assert_eq!(lab.running().len(), 4);
+}
+
 /// A task as it really is: what it was promised, what it needs, in how many steps it takes
 /// that, and for how long it then runs.
 #[derive(Clone, Debug)]
