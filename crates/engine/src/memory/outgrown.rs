@@ -12,6 +12,7 @@
 //! whole kind was wrong: it rises at once to what was seen.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use packhorse_core::SchedulerEvent;
 use packhorse_model::{Bytes, DeviceId, TaskId};
@@ -47,7 +48,13 @@ impl Engine {
 
     /// Promises a running attempt more: it holds more than it was promised, or its kind is
     /// promised more. If nothing tells how much it needs, it gets all that is free.
-    pub(super) fn raise_promise(&mut self, task: TaskId, device: DeviceId, held: Bytes) {
+    pub(super) fn raise_promise(
+        &mut self,
+        task: TaskId,
+        device: DeviceId,
+        held: Bytes,
+        at: Duration,
+    ) {
         let raised = self.raised(task);
         if let Some(known) = self.known_to_need(task, held) {
             return self.promise_at_least(task, device, known.max(raised.unwrap_or_default()));
@@ -58,6 +65,7 @@ impl Engine {
         if let Some(track) = self.monitor.tracks.get_mut(&task) {
             track.promise = PromiseState::Outgrown;
             track.overruns += 1;
+            track.steady = (at, held);
         }
         self.promise(task, device, Bytes(u64::MAX));
     }

@@ -74,7 +74,7 @@ impl Engine {
                 // It was moved away for one before it.
                 _ if !self.goes_on(task) => {}
                 _ if !due => self.promise(task, device, Bytes(u64::MAX)),
-                PromiseState::Given => self.raise_promise(task, device, held),
+                PromiseState::Given => self.raise_promise(task, device, held, at),
                 PromiseState::Outgrown => self.outgrown_rests(task, device),
                 PromiseState::AllFree => self.memory_rests(task, device),
                 PromiseState::Rested => self.grew_late(task, device, held, at),
@@ -97,8 +97,13 @@ impl Engine {
         let need = task.and_then(|task| task.need.as_ref());
         let shape = need.and_then(|need| self.needs.shapes.get(&need.kind.signature));
         let grows_at = shape.and_then(|shape| shape.grows_at).unwrap_or_default();
+        let since = match track.promise {
+            // A little more now and then is within the margin that it will be promised.
+            PromiseState::Outgrown => track.steady.0,
+            _ => track.risen,
+        };
         track.peak().is_some()
-            && at.saturating_sub(track.risen) >= rest
+            && at.saturating_sub(since) >= rest
             && at.saturating_sub(track.since) >= grows_at.saturating_add(rest)
     }
 

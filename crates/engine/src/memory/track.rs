@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::growth::GrowthOnMember;
+use super::rest::with_margin;
 use std::sync::Arc;
 
 use packhorse_model::{
@@ -35,6 +36,9 @@ pub(crate) struct Track {
     pub(super) grew_late: Option<Duration>,
     /// How often it has outgrown a promise that was to be enough.
     pub(super) overruns: u32,
+    /// Since when it has held no more than so much and a margin, after it had outgrown its
+    /// promise.
+    pub(super) steady: (Duration, Bytes),
     /// How much the last new peak was above the one before on that device.
     rise: Bytes,
     /// Samples since then, of whichever device.
@@ -177,6 +181,9 @@ impl Track {
         on.observed = held;
         if on.promised.0 > 0 && held.0 > on.promised.0.saturating_add(NOISE_FLOOR) {
             on.overran = Some(surroundings.at);
+        }
+        if held > self.steady.1 && held > with_margin(self.steady.1) {
+            self.steady = (surroundings.at, held);
         }
         let peak = on.peak;
         on.peak = peak.max(held);

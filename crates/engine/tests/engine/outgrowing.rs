@@ -147,6 +147,21 @@ fn one_whose_kind_is_known_to_need_as_much_claims_nothing() {
     assert_eq!(lab.running().len(), 4);
 }
 
+#[test]
+fn one_that_grows_a_little_all_the_time_does_not_keep_a_gpu_for_itself() {
+    let mut lab = Lab::with_gpus(1);
+    lab.run(1);
+    lab.add(1, ["a", "b"].map(|name| task(&format!("python {name}.py")).vram(8)));
+    lab.add(1, [task("python c.py").vram(12)]);
+    for second in 0..12 {
+        lab.holds_mebibytes("1.1", 9000 + 10 * second);
+        lab.pass(SECOND);
+    }
+    lab.ends("1.2", OK);
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.1@0", "1.3@0"]);
+}
+
 /// A task as it really is: what it was promised, what it needs, in how many steps it takes
 /// that, and for how long it then runs.
 #[derive(Clone, Debug)]
