@@ -72,10 +72,8 @@ fn run(
 
 /// The attempts of the task of the last run that had most.
 fn most_attempts(bench: &BenchEnvironment, machine: &FakeMachine, home: &Path) -> Result<u64> {
-    let mut command = machine.packhorse(bench, home)?;
-    let shown = command.args(["show", "--json"]).output()?;
     let mut attempts = Vec::new();
-    for line in String::from_utf8_lossy(&shown.stdout).lines() {
+    for line in machine.show(bench, home)?.lines() {
         let line: Value = serde_json::from_str(line)?;
         // The first is the run.
         attempts.extend(line["attempts"].as_u64());
