@@ -158,14 +158,14 @@ impl DeviceLedger {
     }
 
     /// Promises `task` another amount of its memory: so much, or as much as there is for
-    /// it. Whether that changes anything.
-    pub(crate) fn change_promise(&mut self, task: Handle, memory: Bytes) -> bool {
+    /// it, but no less than `least`. Whether that changes anything.
+    pub(crate) fn change_promise(&mut self, task: Handle, memory: Bytes, least: Bytes) -> bool {
         let before = self.load;
         let others = self.tenants.iter().filter(|tenant| tenant.task != task);
         self.load = TenantLoad::of(others);
         let most = self.free();
         if let Some(tenant) = self.tenants.iter_mut().find(|tenant| tenant.task == task) {
-            tenant.promised = memory.min(most);
+            tenant.promised = memory.min(most).max(least);
         }
         self.load = TenantLoad::of(&self.tenants);
         self.load != before

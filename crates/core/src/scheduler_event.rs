@@ -59,8 +59,8 @@ pub enum SchedulerEvent {
         memory: Bytes,
     },
     /// What a running attempt is promised of its devices' memory from now on: so much,
-    /// but no more than there is for it. Ignored if that attempt does not run, or did
-    /// not ask for [`MemoryRequest::AtLeast`](packhorse_model::MemoryRequest::AtLeast).
+    /// but no more than there is for it, and no less than it asked for. Ignored if that
+    /// attempt does not run, or did not ask for an amount of memory.
     Promised {
         task: TaskId,
         attempt: u32,
@@ -140,9 +140,14 @@ pub enum EndCause {
     OutOfMemory {
         /// The most it was seen to hold on one device.
         peak: Bytes,
+        /// What tasks of its kind are promised now.
+        at_least: Bytes,
     },
-    /// Something else: a neighbour that used more memory than it was promised, an
-    /// MPS server that died, a device that was lost.
+    /// Memory that it was promised was taken: by a neighbour that held more than its own
+    /// promise, or by processes of others.
+    Crowded,
+    /// Something else that is not its fault: an MPS server that died, a device that was
+    /// lost.
     Collateral,
 }
 

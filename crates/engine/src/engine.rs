@@ -217,6 +217,7 @@ impl Engine {
             Input::DeviceFailed { device, reason } => {
                 self.drain_device(device.0 as usize, &reason, &[]);
             }
+            Input::ProgramFault { device, error } => self.program_faulted(device, error),
             Input::LeaveOut { device, reason } => self.leave_out(device, &reason),
             Input::OtherRuns(others) => self.other_runs_changed(others),
             Input::OtherRunsTrouble(message) => self.other_runs_trouble(message),
@@ -281,7 +282,12 @@ impl Engine {
         self.steps.push_back(Step { event, ended: None });
     }
 
-    /// The same about the end of an attempt.
+    /// Tells the scheduler something before what it has yet to be told.
+    pub(crate) fn step_next(&mut self, event: SchedulerEvent) {
+        self.steps.push_front(Step { event, ended: None });
+    }
+
+    /// Tells the scheduler of the end of an attempt, after what it has yet to be told.
     pub(crate) fn step_ended(&mut self, event: SchedulerEvent, ended: Judgement) {
         let ended = Some(Box::new(ended));
         self.steps.push_back(Step { event, ended });

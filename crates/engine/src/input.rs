@@ -104,6 +104,12 @@ pub enum Input {
         /// What is wrong.
         reason: String,
     },
+    /// A device has reported an error that a program on it has caused.
+    ProgramFault {
+        device: DeviceId,
+        /// The error, as the driver calls it.
+        error: String,
+    },
     /// What other runs on this machine hold now.
     OtherRuns(Vec<OtherRun>),
     /// Other runs cannot be seen, or told what we hold.

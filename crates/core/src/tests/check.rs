@@ -158,7 +158,8 @@ impl SchedulerState {
                 assert_eq!(tenant.whole, whole, "who is alone on {device:?}");
                 let promised = match request.memory {
                     MemoryRequest::Uncounted => Bytes(0),
-                    MemoryRequest::Bytes(memory) => memory,
+                    // It may be promised more than it asked for.
+                    MemoryRequest::Bytes(memory) => tenant.promised.max(memory),
                     // It is told later how much that is.
                     MemoryRequest::AtLeast(_) => tenant.promised,
                     MemoryRequest::Whole => device.capacity,

@@ -315,7 +315,7 @@ impl Running {
     /// Ends the running attempt of a task for lack of memory.
     pub fn out_of_memory(&mut self, number: u32, peak: u64) -> String {
         let peak = gib(peak);
-        self.end_by(number, FAILED, EndCause::OutOfMemory { peak })
+        self.end_by(number, FAILED, EndCause::OutOfMemory { peak, at_least: Bytes(0) })
     }
 
     pub fn end_by(&mut self, number: u32, outcome: Outcome, cause: EndCause) -> String {

@@ -14,7 +14,9 @@
 
 mod attribution;
 mod awake;
+mod blame;
 mod choice;
+mod evidence;
 mod family;
 mod growth;
 mod health;
@@ -23,6 +25,7 @@ mod lingering;
 mod monitor;
 mod needs;
 mod oom;
+mod outgrown;
 mod pace;
 mod probing;
 mod rest;

@@ -70,8 +70,10 @@ pub(super) struct UnitState {
     /// Memory that should be gone.
     pub(super) lingering: Option<Lingering>,
     pub(super) tenancy: Tenancy,
-    /// Those that took too much of it, and ended while others were there.
+    /// Tasks that took too much of it, and ended while others were there.
     pub(super) grown: Vec<PastGrowth>,
+    /// The last error of a program that the driver reported on it, and when.
+    pub(super) fault: Option<(Duration, String)>,
 }
 
 impl UnitState {
@@ -403,7 +405,8 @@ impl Engine {
         let mut grew = false;
         let mut news = Vec::new();
         let unit = &monitor.units[index];
-        let surroundings = Surroundings { free: unit.free, others, strangers: unit.strangers() };
+        let surroundings =
+            Surroundings { at: view.at, free: unit.free, others, strangers: unit.strangers() };
         for (&task, track) in &mut monitor.tracks {
             // One that has ended stays as it was last seen alive, also while nobody has
             // been told yet.
@@ -524,6 +527,7 @@ impl Engine {
     /// An attempt is over: its memory is others' until the driver shows it gone.
     pub(super) fn untrack(&mut self, task: TaskId) -> Option<Track> {
         let now = self.now.monotonic;
+        let kind = self.kind_of_task(task);
         let monitor = &mut self.monitor;
         let track = monitor.tracks.remove(&task)?;
         let mut touched = Vec::new();
@@ -532,7 +536,7 @@ impl Engine {
             let Some(unit) = monitor.units.get_mut(index) else {
                 continue;
             };
-            if let Some(grown) = track.past_growth(task, on.device, now) {
+            if let Some(grown) = track.past_growth(task, kind.clone(), on.device, now) {
                 let others = monitor.tracks.values().filter(|it| it.on(on.device).is_some());
                 let first = others.map(|other| other.since).min();
                 unit.grown.retain(|it| first.is_some_and(|since| it.ended >= since));

@@ -3,7 +3,7 @@
 use packhorse_engine::{Action, DeviceView, Input, MemberView, Owner, ProcessView};
 use packhorse_model::Bytes;
 
-use crate::lab::{A_LOOK, Lab, OK, SECOND, SILENCE, gib, id, task};
+use crate::lab::{A_LOOK, Lab, OK, REST, SECOND, SILENCE, gib, id, task};
 
 #[test]
 fn nobody_asks_while_nobody_counts_memory() {
@@ -150,6 +150,8 @@ fn one_that_outgrows_its_promise_leaves_less_for_others() {
     lab.add(1, [task("b").vram(8)]);
     assert_eq!(lab.running(), ["1.1@0"]);
     lab.holds("1.1", 4);
+    assert_eq!(lab.running(), ["1.1@0"], "it may take that again");
+    lab.pass(REST + SECOND);
     assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
 }
 

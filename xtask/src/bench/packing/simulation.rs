@@ -206,9 +206,9 @@ impl Simulation {
         if !fits {
             let promised = granted.iter().map(|granted| granted.memory).min();
             let cause = if promised.is_none_or(|promised| memory > promised) {
-                EndCause::OutOfMemory { peak: record.peak }
+                EndCause::OutOfMemory { peak: record.peak, at_least: Bytes(0) }
             } else {
-                EndCause::Collateral
+                EndCause::Crowded
             };
             let event = self.end(attempt, OUT_OF_MEMORY, cause);
             self.step(event);

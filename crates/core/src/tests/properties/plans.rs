@@ -189,8 +189,12 @@ fn requests() -> impl Strategy<Value = Request> {
 fn causes() -> impl Strategy<Value = EndCause> {
     prop_oneof![
         6 => Just(EndCause::Own),
-        2 => (0..18_u64).prop_map(|units| EndCause::OutOfMemory { peak: Bytes(units * UNIT) }),
+        2 => (0..18_u64, 0..18_u64).prop_map(|(peak, at_least)| EndCause::OutOfMemory {
+            peak: Bytes(peak * UNIT),
+            at_least: Bytes(at_least / 6 * 6 * UNIT),
+        }),
         1 => Just(EndCause::Collateral),
+        1 => Just(EndCause::Crowded),
     ]
 }
 

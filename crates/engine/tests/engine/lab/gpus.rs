@@ -96,12 +96,17 @@ impl Lab {
 
     /// The same before anybody looks.
     pub(crate) fn holds_unseen(&mut self, task: &str, memory: u64) {
+        self.holds_mebibytes(task, memory << 10);
+    }
+
+    /// The same in MiB.
+    pub(crate) fn holds_mebibytes(&mut self, task: &str, memory: u64) {
         let task = id(task);
         let devices = self.running[&task].placement.devices.clone();
         for granted in devices {
             let pid = task.run.0 * 1000 + task.number;
             let gpu = &mut self.gpus[granted.device.0 as usize];
-            gpu.set(pid, Owner::Task(task), gib(memory));
+            gpu.set(pid, Owner::Task(task), Bytes(memory << 20));
         }
     }
 
