@@ -23,7 +23,7 @@ HEAD = """
         return sorted(int(n) for n in os.listdir("packhorse-slurm") if n.isdigit())
 
     def listen(folder):
-        """Has whatever is made in a folder from now on end `wait_for_change`."""
+        # Whatever is made in the folder from now on ends `wait_for_change`.
         signal.set_wakeup_fd(HEARD[1].fileno())
         signal.signal(signal.SIGIO, lambda *_: None)
         made = fcntl.DN_CREATE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT

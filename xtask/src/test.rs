@@ -97,7 +97,7 @@ fn check(args: &TestArgs, left_out: &LeftOut, steps: &mut Vec<Step>) -> Result<(
     if let Some(python) = python.as_ref().filter(|_| !has_failed(steps)) {
         // Each build puts its own packhorse into the target folder, and that of the tests has to
         // stay there while they run: it comes last.
-        steps.extend(suites::build(python)?);
+        steps.extend(suites::build_wheels(python)?);
     }
     if has_failed(steps) {
         return Ok(());
@@ -163,7 +163,7 @@ fn side_by_side(
     std::thread::scope(|scope| {
         let suites = python.map(|python| scope.spawn(move || suites::run(python, &variables)));
         if !args.python {
-            steps.push(rust::run(&programs, &args.names, &variables)?);
+            steps.push(rust::run(&programs, &args.names, left_out)?);
         }
         if let Some(suites) = suites {
             steps.extend(suites.join().expect("it does not panic")?);

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use packhorse_model::{Exit, TerminalFilter};
-use packhorse_session::{SessionError, end_on_signals};
+use packhorse_session::{SessionError, end_on_signals, survive_file_size_limit};
 use packhorse_store::Home;
 
 use crate::{args, commands, dropin, limits, wording};
@@ -23,6 +23,7 @@ fn node_config(words: &[OsString]) -> PathBuf {
 /// Does what the command line says.
 pub fn main() -> Exit {
     end_on_signals();
+    survive_file_size_limit();
     if let Err(limit) = limits::check() {
         complain(&format!("error: {limit}"));
         return Exit::Usage;
@@ -50,9 +51,7 @@ fn run() -> Exit {
             return Exit::Success;
         }
         let mut text = in_full(&error);
-        if let Some(hint) = limits::hint(&error).filter(|_| !text.contains("\nhint: ")) {
-            text += &hint;
-        }
+        text.extend(limits::file_size_hint());
         // An excerpt of what somebody wrote comes with a heading of its own.
         if !text.contains("error: ") {
             text.insert_str(0, "error: ");

@@ -36,6 +36,7 @@ fn pool() -> Pool {
         near_cores: (index * 8..index * 8 + 8).map(CoreId).collect(),
         memory: Bytes(80 * GIB),
         model: 0,
+        one_process: false,
     };
     let node = NodeSpec {
         id: NodeId(0),

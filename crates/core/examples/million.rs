@@ -58,6 +58,7 @@ fn pool(nodes: u32) -> Pool {
         near_cores: (index * 8..index * 8 + 8).map(CoreId).collect(),
         memory: Bytes(80 << 30),
         model: 0,
+        one_process: false,
     };
     let node = |node: u32| NodeSpec {
         id: NodeId(node),

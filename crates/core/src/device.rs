@@ -16,6 +16,8 @@ pub(crate) struct DeviceLedger {
     /// How much memory it has; 0 if nobody knows.
     pub(crate) capacity: Bytes,
     pub(crate) model: u8,
+    /// Whether one process at a time may compute on it.
+    pub(crate) one_process: bool,
     /// At most so many attempts on it, others' included.
     pub(crate) max_attempts: Option<u32>,
     pub(crate) drained: bool,
@@ -115,6 +117,7 @@ impl DeviceLedger {
             near,
             capacity: spec.memory,
             model: spec.model,
+            one_process: spec.one_process,
             max_attempts,
             drained: false,
             leaving: false,
@@ -155,14 +158,14 @@ impl DeviceLedger {
     }
 
     /// Promises `task` another amount of its memory: so much, or as much as there is for
-    /// it. Whether that changes anything.
-    pub(crate) fn change_promise(&mut self, task: Handle, memory: Bytes) -> bool {
+    /// it, but no less than `least`. Whether that changes anything.
+    pub(crate) fn change_promise(&mut self, task: Handle, memory: Bytes, least: Bytes) -> bool {
         let before = self.load;
         let others = self.tenants.iter().filter(|tenant| tenant.task != task);
         self.load = TenantLoad::of(others);
         let most = self.free();
         if let Some(tenant) = self.tenants.iter_mut().find(|tenant| tenant.task == task) {
-            tenant.promised = memory.min(most);
+            tenant.promised = memory.min(most).max(least);
         }
         self.load = TenantLoad::of(&self.tenants);
         self.load != before
@@ -197,6 +200,17 @@ impl DeviceLedger {
         // Beyond this a device is more than full, whatever its size.
         let taken = taken.min(u64::MAX / 1000) * 1000;
         share.max(taken.checked_div(self.capacity.0).unwrap_or(0))
+    }
+
+    /// How much strangers are in the way there, in twentieths of its memory: 0 where no
+    /// program of theirs computes.
+    pub(crate) fn crowding(&self) -> u64 {
+        if !self.outside.has_strangers {
+            return 0;
+        }
+        let held = u128::from(self.outside.computing_strangers().0) * 20;
+        let part = held.checked_div(self.capacity.0.into()).unwrap_or(0);
+        u64::try_from(part).map_or(u64::MAX, |part| part.saturating_add(1))
     }
 
     /// How many attempts are on it, others' included.
@@ -258,7 +272,9 @@ impl DeviceLedger {
         let mut tenants = self.tenants.iter();
         let tenant = tenants.find(|tenant| tenant.task == task);
         tenant.is_some_and(|tenant| {
-            !self.is_load(Bytes(self.capacity.0.saturating_sub(tenant.promised.0)))
+            let drawn = self.outside.drawn.0;
+            let rest = self.capacity.0.saturating_sub(tenant.promised.0.saturating_add(drawn));
+            !self.is_load(Bytes(rest))
         })
     }
 
@@ -269,6 +285,10 @@ impl DeviceLedger {
         outside: Outside,
         request: &Request,
     ) -> Option<DeviceRoom> {
+        let shares = matches!(request.gpus, GpuRequest::Share(_));
+        if self.one_process && (shares || outside.has_strangers) {
+            return None;
+        }
         let suits = request.models.contains(self.model) && self.capacity >= request.device_memory;
         if !suits || load.whole || outside.whole {
             return None;
@@ -283,10 +303,12 @@ impl DeviceLedger {
         let used = load.share.0.saturating_add(outside.share.0);
         let share = Milli(Milli::ONE.0.checked_sub(used)?);
         let memory = match request.memory {
-            MemoryRequest::Whole if self.is_load(outside.memory) => return None,
+            MemoryRequest::Whole if self.is_load(outside.computing()) => return None,
             MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(u64::MAX),
             // Whoever may take anything takes nothing from strangers.
-            MemoryRequest::AtLeast(_) if self.is_load(outside.strangers()) => return None,
+            MemoryRequest::AtLeast(_) if self.is_load(outside.computing_strangers()) => {
+                return None;
+            }
             // Of an unknown amount nothing can be promised.
             _ if self.capacity == Bytes(0) => return None,
             MemoryRequest::Bytes(_) | MemoryRequest::AtLeast(_) => {

@@ -77,7 +77,7 @@ impl Stale {
 pub(crate) fn dispatch(state: &mut SchedulerState, effects: &mut Vec<Effect>) {
     reach::refresh(state);
     drop_stale_reservation(state);
-    if state.held || !state.ledger.has_slot() {
+    if state.held || state.looking || !state.ledger.has_slot() {
         defer(state);
         return;
     }
@@ -134,13 +134,16 @@ fn refresh_reservation(state: &mut SchedulerState) {
 }
 
 /// Starts those at the head of the line, and makes a reservation for the first
-/// that has to wait. Returns whether there is still a slot.
+/// that has to wait. Returns whether there is still a slot, and no look is waited for.
 fn first_ones(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     while let Some(task) = reach::first(state) {
         if !state.ledger.has_slot() {
             return false;
         }
         if let Some(spot) = find(state, task, None) {
+            if looks_first(state, task, &spot, effects) {
+                return false;
+            }
             start(state, task, spot, effects);
             drop_reservation(state);
             continue;
@@ -156,6 +159,25 @@ fn first_ones(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     state.ledger.has_slot()
 }
 
+/// Whether who is on the devices has to be looked at before `task` starts at `spot`, since
+/// there are others that it could have. Then that is asked for.
+fn looks_first(
+    state: &mut SchedulerState,
+    task: Handle,
+    spot: &Spot,
+    effects: &mut Vec<Effect>,
+) -> bool {
+    if state.has_looked() {
+        return false;
+    }
+    let demand = state.queue.demand(state.tasks.get(task).class);
+    state.looking = state.view(None).has_choice(spot.node, demand);
+    if state.looking {
+        effects.push(Effect::Look);
+    }
+    state.looking
+}
+
 /// A place for `task`, on the nodes that may have changed since it was last tried.
 fn find(state: &SchedulerState, task: Handle, kept: Option<&Reservation>) -> Option<Spot> {
     let record = state.tasks.get(task);
@@ -166,7 +188,7 @@ fn find(state: &SchedulerState, task: Handle, kept: Option<&Reservation>) -> Opt
 }
 
 /// Starts those behind the holder of the reservation that do not delay it.
-/// Returns whether all were tried; if not, there is no slot left.
+/// Returns whether all were tried; if not, there is no slot left, or a look is waited for.
 fn fill(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     if let Some(kept) = &state.reservation
         && state.stale.touches(kept.spot.node)
@@ -205,6 +227,9 @@ fn fill(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
         let Some(spot) = find(state, task, state.reservation.as_ref()) else {
             continue;
         };
+        if looks_first(state, task, &spot, effects) {
+            return false;
+        }
         let node = spot.node;
         start(state, task, spot, effects);
         if let Some(kept) = &state.reservation

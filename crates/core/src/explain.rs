@@ -161,6 +161,9 @@ impl Explainer<'_> {
         if state.held {
             return Some(": nothing is handed out at the moment".to_owned());
         }
+        if state.looking {
+            return Some(" for a look who is on the GPUs".to_owned());
+        }
         if let Some(slots) = state.ledger.slots
             && !state.ledger.has_slot()
         {
@@ -224,7 +227,8 @@ impl Explainer<'_> {
         let mut wanted = Vec::new();
         if !full.is_empty() {
             let mut gpus = gpus(request.gpus, request.memory);
-            let crowded = |device: &&DeviceLedger| device.is_load(device.outside.strangers());
+            let crowded =
+                |device: &&DeviceLedger| device.is_load(device.outside.computing_strangers());
             if matches!(request.memory, MemoryRequest::AtLeast(_)) && outside.iter().any(crowded) {
                 // However much is free: whoever may take anything takes nothing from them.
                 gpus += " on one that processes of others hold at most 5 % of";
@@ -317,6 +321,10 @@ impl Explainer<'_> {
             } else {
                 format!("{name} has not been looked at yet")
             }];
+        }
+        if device.one_process && held.has_strangers {
+            let text = "which takes one process at a time";
+            return vec![format!("a stranger's program has {name}, {text}")];
         }
         if held.whole {
             return vec![format!("another run holds {name}{who}")];

@@ -250,6 +250,7 @@ pub(crate) fn are_alike(one: &DeviceLedger, other: &DeviceLedger) -> bool {
     one.load == other.load
         && one.capacity == other.capacity
         && one.model == other.model
+        && one.one_process == other.one_process
         && one.is_closed() == other.is_closed()
         && one.outside == other.outside
 }
@@ -260,7 +261,7 @@ fn make(ledger: &Ledger, node: usize) -> u64 {
     let Amounts { cores, cpu, ram } = ledger.nodes[node].size;
     (cores, cpu, ram).hash(&mut hasher);
     for (_, device) in ledger.devices_of(node) {
-        (device.capacity, device.model).hash(&mut hasher);
+        (device.capacity, device.model, device.one_process).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -273,7 +274,7 @@ pub(crate) fn likeness(ledger: &Ledger, node: usize) -> u64 {
     let uncounted = (size.cpu == u64::MAX, size.ram == u64::MAX);
     (cores, cpu, ram, uncounted).hash(&mut hasher);
     for (_, device) in ledger.devices_of(node) {
-        (device.load, device.capacity, device.model).hash(&mut hasher);
+        (device.load, device.capacity, device.model, device.one_process).hash(&mut hasher);
         (device.is_closed(), device.outside).hash(&mut hasher);
     }
     hasher.finish()

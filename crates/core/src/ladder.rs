@@ -2,8 +2,11 @@
 //!
 //! ```text
 //!  failed by itself ─────▶ a retry, if one is left
-//!  another one's doing ──▶ again, without using up a retry; 16 times at most
-//!  out of memory ────────▶ half as much again, or a quarter more than was seen
+//!  its GPU or MPS server ▶ again, without using up a retry; 16 times at most
+//!  its memory was taken ─▶ again, without using up a retry; from the fourth time on
+//!                          with its devices to itself
+//!  out of memory ────────▶ half as much again, or a quarter more than was seen, or
+//!                          what its kind is promised
 //!                          ─▶ its devices to itself ─▶ devices with more memory
 //!                          ─▶ over; no retry is used up on the way
 //! ```
@@ -15,8 +18,11 @@ use crate::refusal::impossible;
 use crate::state::{AttemptRecord, SchedulerState};
 use crate::{EndCause, RetryReason};
 
-/// More often than this, another one's doing is as good as its own.
+/// After this many collateral failures, count them as the task's own.
 const MOST_COLLATERAL: u8 = 16;
+
+/// A task whose memory was taken this often has its devices to itself next.
+const MOST_CROWDED: u8 = 3;
 
 /// What comes after an attempt.
 pub(crate) enum Next {
@@ -51,10 +57,20 @@ pub(crate) fn next(
         EndCause::Collateral if record.collateral < MOST_COLLATERAL => {
             return Next::Again(RetryReason::Collateral, None);
         }
-        EndCause::OutOfMemory { peak } if outcome.is_worth_retrying() => {
+        EndCause::Crowded => {
+            let request = &state.queue.demand(ended.class).request;
+            let is_enough = record.collateral >= MOST_CROWDED;
+            let alone = is_enough.then(|| alone(state, request)).flatten();
+            return match alone {
+                Some(request) => Next::Again(RetryReason::Alone, Some(request)),
+                // It is never a failure: who took its memory may go on for long.
+                None => Next::Again(RetryReason::Collateral, None),
+            };
+        }
+        EndCause::OutOfMemory { peak, at_least } if outcome.is_worth_retrying() => {
             let request = &state.queue.demand(ended.class).request;
             if request.gpus != GpuRequest::None {
-                if let Some((why, request)) = more_memory(state, ended, request, peak) {
+                if let Some((why, request)) = more_memory(state, ended, request, (peak, at_least)) {
                     return Next::Again(why, Some(request));
                 }
                 // One that never asked for memory may still have its retries.
@@ -72,12 +88,19 @@ pub(crate) fn next(
     }
 }
 
+/// The same request with devices to itself, unless it has them already, or never could.
+fn alone(state: &SchedulerState, request: &Request) -> Option<Request> {
+    let alone = Request { memory: MemoryRequest::Whole, ..request.clone() };
+    let is_new = request.gpus != GpuRequest::None && *request != alone;
+    (is_new && impossible(&state.ledger, &alone).is_none()).then_some(alone)
+}
+
 /// The next rung for an attempt that ran out of memory; `None` at the top.
 fn more_memory(
     state: &SchedulerState,
     ended: &AttemptRecord,
     request: &Request,
-    peak: Bytes,
+    (peak, at_least): (Bytes, Bytes),
 ) -> Option<(RetryReason, Request)> {
     let possible = |request: Request| {
         let refusal = impossible(&state.ledger, &request);
@@ -86,7 +109,7 @@ fn more_memory(
     if let MemoryRequest::Bytes(promised) = request.memory {
         let half_more = promised.0.saturating_add(promised.0 / 2);
         let seen = peak.0.saturating_add(peak.0 / 4);
-        let memory = round_up(Bytes(half_more.max(seen)));
+        let memory = round_up(Bytes(half_more.max(seen).max(at_least.0)));
         let more = Request { memory: MemoryRequest::Bytes(memory), ..request.clone() };
         let devices = state.ledger.devices.iter();
         let devices = devices.filter(|device| request.models.contains(device.model));
@@ -106,7 +129,7 @@ fn more_memory(
         MemoryRequest::AtLeast(_) => devices.all(|device| device.is_all_promised_to(ended.task)),
         _ => {
             matches!(request.gpus, GpuRequest::Whole(_))
-                && !devices.any(|device| device.is_load(device.outside.memory))
+                && !devices.any(|device| device.is_load(device.outside.computing()))
         }
     };
     if request.memory != MemoryRequest::Whole && !was_alone {

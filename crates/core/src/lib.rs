@@ -45,7 +45,7 @@
 //! };
 //! use packhorse_model::{Bytes, DeviceId, NodeId, Request, RunId, TaskId};
 //!
-//! let gpu = DeviceSpec { id: DeviceId(40), near_cores: vec![], memory: Bytes(0), model: 0 };
+//! let gpu = DeviceSpec { id: DeviceId(40), near_cores: vec![], memory: Bytes(0), model: 0, one_process: false };
 //! let node = NodeSpec { id: NodeId(0), devices: vec![gpu], cores: vec![], cpu: None, ram: None };
 //! let pool = Pool { nodes: vec![node], slots: None };
 //! let mut state = SchedulerState::new(&pool, SchedulerSettings::default())?;

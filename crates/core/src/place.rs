@@ -18,9 +18,15 @@ pub(crate) struct Spot {
     pub(crate) devices: Vec<usize>,
 }
 
-/// What decides between places that cost the same: the least is best, and of equals
-/// the first in the pool's order.
-type Ties = [u64; 3];
+/// A place that fits.
+struct PlaceCandidate {
+    spot: Spot,
+    /// How much strangers are in the way there.
+    crowding: u64,
+    /// What decides between places that cost the same: the least is best, and of equals
+    /// the first in the pool's order.
+    ties: [u64; 3],
+}
 
 /// The pool, as seen by a task that looks for a place.
 #[derive(Clone, Copy)]
@@ -56,32 +62,41 @@ impl PoolView<'_> {
         }
         // On a busy pool there is seldom a choice.
         if let [_] | [] = candidates[..] {
-            return candidates.pop().map(|(spot, _)| spot);
+            return candidates.pop().map(|place| place.spot);
         }
-        let places = candidates.chunk_by(|(one, _), (other, _)| one.node == other.node);
+        // Strangers are avoided, whatever that costs those who will come.
+        let least = candidates.iter().map(|place| place.crowding).min();
+        candidates.retain(|place| Some(place.crowding) == least);
+        let places = candidates.chunk_by(|one, other| one.spot.node == other.spot.node);
         let best = places.map(|places| self.best_of_node(demand, places));
-        let best = best.min_by_key(|(cost, (_, ties))| (*cost, *ties));
-        best.map(|(_, (spot, _))| spot.clone())
+        let best = best.min_by_key(|(cost, place)| (*cost, place.ties));
+        best.map(|(_, place)| place.spot.clone())
+    }
+
+    /// Whether `demand` fits on more devices of `node` than it needs.
+    pub(crate) fn has_choice(&self, node: usize, demand: &Demand) -> bool {
+        let wanted = demand.request.gpus.devices();
+        wanted > 0 && self.fitting(node, demand).nth(wanted as usize).is_some()
     }
 
     /// The best of some places on one node, and what it costs.
     fn best_of_node<'b>(
         &self,
         demand: &Demand,
-        places: &'b [(Spot, Ties)],
-    ) -> (i128, &'b (Spot, Ties)) {
-        let (request, node) = (&demand.request, places[0].0.node);
+        places: &'b [PlaceCandidate],
+    ) -> (i128, &'b PlaceCandidate) {
+        let (request, node) = (&demand.request, places[0].spot.node);
         let counts = self.policy == Placing::Pack && !takes_all_free(request);
         let outlook = counts.then(|| Outlook::new(self.mix, self.ledger, node));
-        let cost = |(spot, _): &(Spot, Ties)| {
+        let cost = |place: &PlaceCandidate| {
             let outlook = outlook.as_ref();
-            outlook.map_or(0, |outlook| outlook.cost(request, &spot.devices))
+            outlook.map_or(0, |outlook| outlook.cost(request, &place.spot.devices))
         };
         let costs: Vec<i128> = places.iter().map(cost).collect();
         let least = costs.iter().copied().min().unwrap_or(0);
         let most = least + outlook.as_ref().map_or(0, Outlook::rounding);
         let cheap = places.iter().zip(&costs).filter(|(_, cost)| **cost <= most);
-        let best = cheap.min_by_key(|((_, ties), _)| *ties);
+        let best = cheap.min_by_key(|(place, _)| place.ties);
         (least, best.map_or(&places[0], |(place, _)| place))
     }
 
@@ -154,8 +169,10 @@ impl PoolView<'_> {
     }
 
     /// Adds the places on `node`, which has the amounts that it takes.
-    fn add_candidates(&self, node: usize, demand: &Demand, candidates: &mut Vec<(Spot, Ties)>) {
-        let mut add = |devices, ties| candidates.push((Spot { node, devices }, ties));
+    fn add_candidates(&self, node: usize, demand: &Demand, candidates: &mut Vec<PlaceCandidate>) {
+        let mut add = |devices, crowding, ties| {
+            candidates.push(PlaceCandidate { spot: Spot { node, devices }, crowding, ties });
+        };
         let policy = self.policy;
         match demand.request.gpus {
             GpuRequest::None => {
@@ -164,7 +181,7 @@ impl PoolView<'_> {
                     Placing::Pack => [ledger.free.cores, ledger.free.cpu, 0],
                     Placing::Spread => [ledger.guests.len() as u64, 0, 0],
                 };
-                add(Vec::new(), ties);
+                add(Vec::new(), 0, ties);
             }
             GpuRequest::Share(_) => {
                 let mut met: Vec<&DeviceLedger> = Vec::new();
@@ -184,7 +201,7 @@ impl PoolView<'_> {
                         device.fullness(device.load)
                     };
                     let ties = [first, device.attempts().into(), device.capacity.0];
-                    add(vec![index], ties);
+                    add(vec![index], device.crowding(), ties);
                 }
             }
             GpuRequest::Whole(wanted) => {
@@ -193,12 +210,20 @@ impl PoolView<'_> {
                 if many < u64::from(wanted) {
                     return;
                 }
+                // Of equals, the first in the pool's order.
+                let in_the_way = |&index: &usize| {
+                    let device = &self.ledger.devices[index];
+                    (device.crowding(), device.outside.drawn)
+                };
+                devices.sort_by_key(in_the_way);
                 devices.truncate(wanted as usize);
+                let crowding = devices.last().map(|index| in_the_way(index).0);
+                devices.sort_unstable();
                 let ties = match policy {
                     Placing::Pack => [many, 0, 0],
                     Placing::Spread => [u64::MAX - many, 0, 0],
                 };
-                add(devices, ties);
+                add(devices, crowding.unwrap_or(0), ties);
             }
         }
     }

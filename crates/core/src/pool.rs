@@ -61,6 +61,8 @@ pub struct DeviceSpec {
     pub memory: Bytes,
     /// The number of its model in this pool, below 64.
     pub model: u8,
+    /// Whether one process at a time may compute on it, so that it cannot be shared.
+    pub one_process: bool,
 }
 
 /// How to place.
@@ -79,6 +81,9 @@ pub struct SchedulerSettings {
     pub policy: Placing,
     /// At most so many attempts on one device.
     pub max_per_device: Option<u32>,
+    /// How old a look at the devices may be when one of several is chosen. `None`: nobody
+    /// can look.
+    pub look_lasts: Option<Duration>,
     /// How long a task waits to rise by one priority. `None`: waiting does not
     /// raise it. All rise at the same pace, so nobody's place in line changes
     /// after it was given: it is the submission's time plus so much for each

@@ -40,9 +40,22 @@ pub enum RefusalReason {
         /// How many the best node has.
         most_gpus: u32,
     },
+    /// It needs several devices, and there are too few that one program can have together.
+    #[error(
+        "it needs {}, but a program sees a single MIG instance, and nothing beside it\nhint: ask for one with `-g 1`, or for GPUs that are not divided", Number(*wanted, "GPU")
+    )]
+    NothingBesideMig {
+        /// How many it needs.
+        wanted: u32,
+    },
     /// No device is of a model that it may use.
     #[error("no GPU is of a model that it may use")]
     NoSuchModel,
+    /// It is to share a device, and no device that it may use can be shared.
+    #[error(
+        "it shares a GPU, and those that it may use take one process at a time (compute mode EXCLUSIVE_PROCESS)\nhint: `-g 1` gives it a GPU to itself, and `--mps` lets tasks share one; `nvidia-smi -c DEFAULT`, as root, allows several processes"
+    )]
+    OneProcessEach,
     /// No device that it may use has so much memory.
     #[error("it needs {wanted} of GPU memory, but {}", largest(*most))]
     TooMuchMemory {
@@ -183,8 +196,13 @@ pub(crate) fn impossible(ledger: &Ledger, request: &Request) -> Option<RefusalRe
 /// Why no device will do.
 fn unsuitable(ledger: &Ledger, request: &Request) -> RefusalReason {
     let models = ledger.devices.iter().filter(|device| !device.leaving);
-    let mut models = models.filter(|device| request.models.contains(device.model));
-    let largest = models.by_ref().map(|device| device.capacity).max();
+    let models = models.filter(|device| request.models.contains(device.model));
+    let mut models = models.peekable();
+    let shares = matches!(request.gpus, GpuRequest::Share(_));
+    if shares && models.peek().is_some() && models.clone().all(|device| device.one_process) {
+        return RefusalReason::OneProcessEach;
+    }
+    let largest = models.map(|device| device.capacity).max();
     largest.map_or(RefusalReason::NoSuchModel, |most| RefusalReason::TooMuchMemory {
         wanted: memory_of(request).max(request.device_memory),
         most,

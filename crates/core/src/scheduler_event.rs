@@ -59,8 +59,8 @@ pub enum SchedulerEvent {
         memory: Bytes,
     },
     /// What a running attempt is promised of its devices' memory from now on: so much,
-    /// but no more than there is for it. Ignored if that attempt does not run, or did
-    /// not ask for [`MemoryRequest::AtLeast`](packhorse_model::MemoryRequest::AtLeast).
+    /// but no more than there is for it, and no less than it asked for. Ignored if that
+    /// attempt does not run, or did not ask for an amount of memory.
     Promised {
         task: TaskId,
         attempt: u32,
@@ -94,6 +94,9 @@ pub enum SchedulerEvent {
     /// finishes with the outcome its end is reported with. Ignored if there is
     /// no such task, or it has finished, or is being stopped.
     Cancel(TaskId),
+    /// What others hold on the devices has just been told, as [`Effect::Look`] asked for,
+    /// or cannot be.
+    Looked,
     /// Start nothing more. What runs goes on; what fails waits for its next
     /// attempt.
     Hold,
@@ -137,18 +140,28 @@ pub enum EndCause {
     OutOfMemory {
         /// The most it was seen to hold on one device.
         peak: Bytes,
+        /// What tasks of its kind are promised now.
+        at_least: Bytes,
     },
-    /// Something else: a neighbour that used more memory than it was promised, an
-    /// MPS server that died, a device that was lost.
+    /// Memory that it was promised was taken: by a neighbour that held more than its own
+    /// promise, or by processes of others.
+    Crowded,
+    /// Something else that is not its fault: an MPS server that died, a device that was
+    /// lost.
     Collateral,
 }
 
 /// What other users' processes and other runs hold on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each of them is about something else")]
 pub struct Outside {
     pub memory: Bytes,
     /// How much of that other runs hold or were promised.
     pub runs: Bytes,
+    /// How much of it processes of strangers hold that only draw, as a desktop does.
+    pub drawn: Bytes,
+    /// Whether a stranger's program computes there: tasks go elsewhere if they can.
+    pub has_strangers: bool,
     /// The share that other runs were given.
     pub share: Milli,
     /// How many attempts of other runs are on it.
@@ -191,7 +204,9 @@ impl Outside {
             return self;
         }
         Self {
-            memory: Bytes(self.memory.0.saturating_sub(self.runs.0)),
+            memory: self.strangers(),
+            drawn: self.drawn,
+            has_strangers: self.has_strangers,
             unseen: self.unseen,
             ..Self::default()
         }
@@ -202,6 +217,16 @@ impl Outside {
     /// The memory that other users' processes hold.
     pub(crate) fn strangers(&self) -> Bytes {
         Bytes(self.memory.0.saturating_sub(self.runs.0))
+    }
+
+    /// The same without those that only draw: they take memory and no more.
+    pub(crate) fn computing_strangers(&self) -> Bytes {
+        Bytes(self.strangers().0.saturating_sub(self.drawn.0))
+    }
+
+    /// What all others hold, without those that only draw.
+    pub(crate) fn computing(&self) -> Bytes {
+        Bytes(self.memory.0.saturating_sub(self.drawn.0))
     }
 }
 
@@ -253,6 +278,10 @@ pub enum Effect {
     /// End a running attempt. What it holds is free only when its end is
     /// reported.
     Stop { task: TaskId, attempt: u32 },
+    /// Look who is on the devices, and report it with [`SchedulerEvent::Outside`] and then
+    /// [`SchedulerEvent::Looked`]: one of several devices is to be chosen. Nothing is
+    /// started before.
+    Look,
     /// An attempt is over, but not the task: it is back in its place in line.
     Retrying {
         task: TaskId,

@@ -31,6 +31,10 @@ pub struct SchedulerState {
     pub(crate) running: Vec<AttemptRecord>,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) held: bool,
+    /// When it was last told who is on the devices.
+    pub(crate) looked: Option<Now>,
+    /// Whether a look at the devices is waited for, and nothing is started.
+    pub(crate) looking: bool,
     /// The runs of which nothing is started.
     pub(crate) held_runs: FxHashSet<RunId>,
     /// How many tasks were taken so far; the next one's place in line.
@@ -146,6 +150,8 @@ impl SchedulerState {
             running: Vec::new(),
             reservation: None,
             held: false,
+            looked: None,
+            looking: false,
             held_runs: FxHashSet::default(),
             submitted: 0,
             started: 0,
@@ -179,6 +185,12 @@ impl SchedulerState {
     /// `u64::MAX`: nothing that is counted limits them.
     pub fn at_a_time(&self, request: &Request) -> u64 {
         self.ledger.at_a_time(request)
+    }
+
+    /// How many of our attempts are on a device.
+    pub fn attempts_on(&self, device: DeviceId) -> u32 {
+        let device = self.ledger.find(device).map(|place| &self.ledger.devices[place]);
+        device.map_or(0, |device| device.load.attempts)
     }
 
     /// Whether anybody in line is to have a device to itself.
@@ -301,6 +313,13 @@ impl SchedulerState {
     }
 
     /// The pool, as seen by a task that has to respect `kept`.
+    /// Whether a device may be chosen among several: who is on them is known, or cannot be.
+    pub(crate) fn has_looked(&self) -> bool {
+        self.settings
+            .look_lasts
+            .is_none_or(|lasts| self.looked.is_some_and(|looked| self.now.since(looked) <= lasts))
+    }
+
     pub(crate) fn view<'a>(&'a self, kept: Option<&'a Reservation>) -> PoolView<'a> {
         PoolView {
             ledger: &self.ledger,

@@ -63,6 +63,7 @@ pub fn step(
             on_revise(state, task, request, expected, probe);
         }
         SchedulerEvent::Cancel(task) => on_cancel(state, task, effects),
+        SchedulerEvent::Looked => (state.looked, state.looking) = (Some(state.now), false),
         SchedulerEvent::Hold => state.held = true,
         SchedulerEvent::Unhold => state.held = false,
         SchedulerEvent::MoreToCome(more) => state.mix.more_to_come = more,
@@ -220,7 +221,7 @@ fn on_ended(
     let record = state.tasks.get_mut(ended.task);
     match why {
         RetryReason::Retry => record.retries -= 1,
-        RetryReason::Collateral => record.collateral += 1,
+        RetryReason::Collateral => record.collateral = record.collateral.saturating_add(1),
         RetryReason::MoreMemory { .. }
         | RetryReason::Alone
         | RetryReason::LargerDevice { .. }
@@ -260,12 +261,14 @@ fn on_promised(state: &mut SchedulerState, attempt: (TaskId, u32), memory: Bytes
         return;
     };
     let request = &state.queue.demand(running.class).request;
-    if !matches!(request.memory, MemoryRequest::AtLeast(_)) {
-        return;
-    }
+    let least = match request.memory {
+        MemoryRequest::AtLeast(_) => Bytes(0),
+        MemoryRequest::Bytes(asked) => asked,
+        MemoryRequest::Uncounted | MemoryRequest::Whole => return,
+    };
     for &device in &running.allocation.devices {
         let device = &mut state.ledger.devices[device];
-        if device.change_promise(running.task, memory) {
+        if device.change_promise(running.task, memory, least) {
             state.stale.touch(device.node);
         }
     }

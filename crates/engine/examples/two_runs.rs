@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
     Action, AttemptEnd, ClockReading, DeviceInfo, Engine, EngineSettings, Input, NewRunInput,
-    OomSigns, OutputMode, ProcessEvent,
+    OomSigns, OutputMode, ProcessEvent, UseLimit,
 };
 use packhorse_model::{
     Bytes, Command, DeviceId, NodeId, Outcome, RunId, TaskId, TaskSpec, Timestamp,
@@ -101,6 +101,7 @@ fn engine() -> Engine {
         near_cores: Vec::new(),
         memory: Bytes(0),
         model: 0,
+        one_process: false,
     });
     let node = NodeSpec {
         id: NodeId(0),
@@ -114,6 +115,7 @@ fn engine() -> Engine {
         keys: vec![number.to_string()],
         memory: Bytes(0),
         model: "pretended".into(),
+        use_limit: UseLimit::None,
     });
     Engine::new(EngineSettings {
         pool: Pool { nodes: vec![node], slots: None },

@@ -77,6 +77,19 @@ impl Engine {
                     // Whatever it asked for before, from now on it asks for memory.
                     self.count_memory();
                 }
+                match why {
+                    RetryReason::MoreMemory { memory } => self.needs_at_least(task, memory),
+                    RetryReason::Alone | RetryReason::LargerDevice { .. } => {
+                        self.keep_request(task);
+                    }
+                    // Before it starts again.
+                    RetryReason::Retry | RetryReason::Collateral => {
+                        if let Some(revision) = self.revision(task) {
+                            self.step_next(revision);
+                        }
+                    }
+                    RetryReason::Probed => {}
+                }
                 let note = again(why, ended);
                 let place = self.record_end(ended, note.as_deref(), Some(why));
                 let retrying =
@@ -96,6 +109,7 @@ impl Engine {
                 self.finished(task, outcome, ended.map(|ended| &ended.end), note, place);
             }
             Effect::Refused { task, reason } => self.refuse(task, &reason),
+            Effect::Look => self.look_before_choice(),
             Effect::NotAdded(reason) => self.warn(None, reason.to_string()),
         }
     }
@@ -327,7 +341,7 @@ fn again(why: RetryReason, ended: &Judgement) -> Option<String> {
     let note = ended.note.as_deref();
     let what = note.unwrap_or("it did not succeed");
     Some(match why {
-        RetryReason::Retry => return note.map(str::to_owned),
+        RetryReason::Retry => format!("{}; it runs again, and a retry is used up", note?),
         RetryReason::Collateral => format!("{what}; it runs again, and no retry is used up"),
         RetryReason::MoreMemory { memory } => format!("{what}; it runs again with {memory}"),
         RetryReason::Alone => format!("{what}; it runs again with a GPU to itself"),

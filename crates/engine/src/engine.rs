@@ -6,15 +6,15 @@ use packhorse_core::{
     self as core, Effect, Now, Pool, PoolError, SchedulerEvent, SchedulerSettings, SchedulerState,
 };
 use packhorse_model::{
-    Bytes, DeviceId, Event, EventKind, GpuRequest, Record, Request, RunId, TaskId, TaskSpec,
-    Timestamp,
+    Bytes, DeviceId, Event, EventKind, GpuRequest, Record, Request, RunId, StrangersOn, TaskId,
+    TaskSpec, Timestamp,
 };
 use rustc_hash::FxHashMap;
 
 use crate::action::Action;
 use crate::input::Input;
 use crate::lines::OutputLines;
-use crate::memory::{Judgement, Monitor, Needs, OomSigns};
+use crate::memory::{FRESH, Judgement, Monitor, Needs, OomSigns};
 use crate::metrics::MetricBook;
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
@@ -44,6 +44,19 @@ pub struct DeviceInfo {
     pub memory: Bytes,
     /// The product's name.
     pub model: Arc<str>,
+    /// What programs can do with it.
+    pub use_limit: UseLimit,
+}
+
+/// What programs can do with a device at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UseLimit {
+    #[default]
+    None,
+    /// One process at a time may compute on it.
+    OneProcess,
+    /// It is a MIG instance: a program that has it sees no other device.
+    NothingBeside,
 }
 
 /// What an engine needs to know before the first input.
@@ -94,6 +107,8 @@ pub struct Engine {
     pub(crate) tasks: FxHashMap<TaskId, Task>,
     /// What is seen of the devices, where a driver knows them.
     pub(crate) monitor: Monitor,
+    /// Who was on the devices before anything was started, until the run tells.
+    pub(crate) first_seen: Vec<StrangersOn>,
     /// What was learned of commands like these.
     pub(crate) needs: Needs,
     pub(crate) other_runs: OtherRuns,
@@ -133,8 +148,10 @@ impl Engine {
         let mut pool = settings.pool;
         let slots = pool.slots;
         pool.slots = [slots, settings.at_most].into_iter().flatten().min();
-        let state = SchedulerState::new(&pool, settings.scheduler)?;
         let watched = if settings.sampled { settings.devices.len() } else { 0 };
+        let look_lasts = settings.sampled.then_some(FRESH);
+        let scheduler = SchedulerSettings { look_lasts, ..settings.scheduler };
+        let state = SchedulerState::new(&pool, scheduler)?;
         Ok(Self {
             slots,
             state,
@@ -142,6 +159,7 @@ impl Engine {
             runs: BTreeMap::new(),
             tasks: FxHashMap::default(),
             monitor: Monitor::new(watched, settings.silence, settings.rest),
+            first_seen: Vec::new(),
             needs: Needs::default(),
             other_runs: OtherRuns::new(settings.devices.len(), settings.leases),
             mps: MpsState::new(settings.mps),
@@ -194,10 +212,12 @@ impl Engine {
                 self.outbox.set_kept(kept, self.records);
                 self.committed(records, trouble);
             }
+            Input::FirstLook(views) => self.first_look(&views),
             Input::Sampled(view) => self.sampled(&view),
             Input::DeviceFailed { device, reason } => {
                 self.drain_device(device.0 as usize, &reason, &[]);
             }
+            Input::ProgramFault { device, error } => self.program_faulted(device, error),
             Input::LeaveOut { device, reason } => self.leave_out(device, &reason),
             Input::OtherRuns(others) => self.other_runs_changed(others),
             Input::OtherRunsTrouble(message) => self.other_runs_trouble(message),
@@ -262,7 +282,12 @@ impl Engine {
         self.steps.push_back(Step { event, ended: None });
     }
 
-    /// The same about the end of an attempt.
+    /// Tells the scheduler something before what it has yet to be told.
+    pub(crate) fn step_next(&mut self, event: SchedulerEvent) {
+        self.steps.push_front(Step { event, ended: None });
+    }
+
+    /// Tells the scheduler of the end of an attempt, after what it has yet to be told.
     pub(crate) fn step_ended(&mut self, event: SchedulerEvent, ended: Judgement) {
         let ended = Some(Box::new(ended));
         self.steps.push_back(Step { event, ended });
@@ -451,7 +476,13 @@ impl Engine {
     /// anything is started whether it could ever run.
     pub fn refusal(&self, spec: &TaskSpec) -> Option<core::RefusalReason> {
         let request = first_request(spec, &self.devices, self.slots);
-        self.state.refusal(&request)
+        let refusal = self.state.refusal(&request)?;
+        let wanted = request.gpus.devices();
+        let mut devices = self.devices.iter();
+        if wanted > 1 && devices.any(|device| device.use_limit == UseLimit::NothingBeside) {
+            return Some(core::RefusalReason::NothingBesideMig { wanted });
+        }
+        Some(refusal)
     }
 
     /// How many tasks with these options fit at a time where nothing else runs, before

@@ -86,6 +86,9 @@ pub enum Input {
         /// What is wrong.
         trouble: Option<String>,
     },
+    /// How the devices were before anything was started on them. Said before there is a run,
+    /// which tells who is there when it starts.
+    FirstLook(Vec<DeviceView>),
     /// How a device is: the answer to [`Action::Sample`](crate::Action::Sample).
     Sampled(DeviceView),
     /// An earlier run found a device broken, and nobody has put it back. Said before there
@@ -100,6 +103,12 @@ pub enum Input {
         device: DeviceId,
         /// What is wrong.
         reason: String,
+    },
+    /// A device has reported an error that a program on it has caused.
+    ProgramFault {
+        device: DeviceId,
+        /// The error, as the driver calls it.
+        error: String,
     },
     /// What other runs on this machine hold now.
     OtherRuns(Vec<OtherRun>),
@@ -218,10 +227,13 @@ pub struct ProcessView {
     pub pid: u32,
     /// How much it holds. `None`: the driver does not tell.
     pub memory: Option<Bytes>,
+    /// Whether it only draws, as the programs of a desktop do.
+    pub draws: bool,
     /// Whose it is.
     pub owner: Owner,
     /// What people call it: its program, and its user. Only where
-    /// [`Engine::names_processes`](crate::Engine::names_processes) says so.
+    /// [`Engine::names_processes`](crate::Engine::names_processes) says so, and in the first
+    /// look.
     pub description: String,
 }
 

@@ -50,7 +50,7 @@ mod task;
 mod time_budget;
 
 pub use action::{Action, LogTail, MpsAction, MpsShare, StartAttempt};
-pub use engine::{ClockReading, DeviceInfo, Engine, EngineSettings, MpsSettings};
+pub use engine::{ClockReading, DeviceInfo, Engine, EngineSettings, MpsSettings, UseLimit};
 pub use input::{
     DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, Owner, ProcessView, StopSignal,
     TimeBudget,

@@ -117,6 +117,7 @@ impl Engine {
             slots: self.slots,
             resumed: new.resumed.is_some(),
             jobs: Vec::new(),
+            strangers: std::mem::take(&mut self.first_seen),
         };
         self.tell_after(new.record, started);
         self.runs.insert(

@@ -10,7 +10,7 @@ use packhorse_model::{
 };
 
 use crate::engine::DeviceInfo;
-use crate::memory::{VramNeed, VramUse, models_named};
+use crate::memory::{VramNeed, VramUse, models_named, models_together};
 
 pub(crate) struct Task {
     pub(crate) command: Arc<Command>,
@@ -85,12 +85,13 @@ pub(crate) fn request(spec: &TaskSpec, devices: &[DeviceInfo], slots: Option<u32
         None => GpuRequest::default(),
     };
     let cores = spec.cores.unwrap_or(0);
+    let models = match &spec.gpu_model {
+        Some(names) => models_named(devices, names),
+        None => Models::ANY,
+    };
     Request {
         gpus,
-        models: match &spec.gpu_model {
-            Some(names) => models_named(devices, names),
-            None => Models::ANY,
-        },
+        models: if gpus.devices() > 1 { models_together(devices, models) } else { models },
         cores: if gpus == GpuRequest::None && slots.is_none() {
             // With GPUs for a limit, nothing would limit tasks that need none.
             cores.max(1)

@@ -35,10 +35,32 @@ pub struct FakeDevice {
     pub speed: u32,
     /// The kernel's numbers of the cores near to it.
     pub near_cores: Vec<u32>,
+    /// How many programs may compute on it.
+    #[serde(default)]
+    pub compute_mode: FakeComputeMode,
+    /// Whether an X server has memory for a screen on it. That can be without a monitor, and
+    /// is not told of by every card (`nvmlDeviceGetDisplayActive` in NVIDIA's NVML API
+    /// Reference).
+    #[serde(default)]
+    pub display_active: Option<bool>,
     /// Whether it can be divided, and into what it is.
     pub mig: Mig,
     /// What is wrong with it.
     pub faults: Faults,
+}
+
+/// `nvmlComputeMode_t`, as NVIDIA's NVML API Reference numbers it; 1 is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u32)]
+pub enum FakeComputeMode {
+    /// Any number of contexts.
+    #[default]
+    Default = 0,
+    /// No contexts.
+    Prohibited = 2,
+    /// The contexts of one process.
+    ExclusiveProcess = 3,
 }
 
 /// Whether a device can be divided into MIG instances.
@@ -143,6 +165,8 @@ impl FakeDevice {
             minor: None,
             speed: 0,
             near_cores: Vec::new(),
+            compute_mode: FakeComputeMode::Default,
+            display_active: None,
             mig: Mig::Unsupported,
             faults: Faults::default(),
         }

@@ -49,7 +49,7 @@ mod wait;
 pub use active::Active;
 pub use built::{fake_cuda_path, fake_mps_control_path, library_path};
 pub use code::Code;
-pub use device::{FakeDevice, FakeMig, FakeUnit, Faults, Growth, Lost, Mig};
+pub use device::{FakeComputeMode, FakeDevice, FakeMig, FakeUnit, Faults, Growth, Lost, Mig};
 pub use driver::FakeDriver;
 pub use process::{FakeProcess, ProcessKind};
 pub use state::{DeviceFull, FakeState, STATE_VARIABLE};

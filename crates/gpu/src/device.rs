@@ -75,9 +75,25 @@ pub struct Device {
     /// Its instances, if it is in MIG mode. An empty list is a device in MIG mode
     /// without instances, on which nothing can run.
     pub mig: Option<Vec<MigInstance>>,
+    /// How many programs may compute on it.
+    pub compute_mode: Option<ComputeMode>,
+    /// Whether a screen, or what stands for one, is drawn on it.
+    pub draws_desktop: Option<bool>,
     /// Whether it works.
     #[serde(rename = "lost")]
     pub health: Health,
+}
+
+/// How many programs may compute on a device, as an administrator has set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ComputeMode {
+    /// Any number.
+    Default,
+    /// One process at a time, unless an MPS server stands for several.
+    ExclusiveProcess,
+    /// None.
+    Prohibited,
 }
 
 /// The memory of a device or MIG instance. The amounts do not always add up: use
@@ -107,6 +123,8 @@ pub struct GpuProcess {
     pub user: Option<String>,
     /// Its command line, without control characters.
     pub command: Option<String>,
+    /// Whether it only draws, as the programs of a desktop do.
+    pub draws: bool,
 }
 
 /// A part of a device in MIG mode.
@@ -148,6 +166,8 @@ impl Device {
             power_limit: None,
             processes: None,
             mig: None,
+            compute_mode: None,
+            draws_desktop: None,
             health: Health::Ok,
         }
     }

@@ -47,15 +47,16 @@ pub use amd::Amd;
 pub use config::GpuConfig;
 pub use cores::parse_list as parse_core_list;
 pub use device::{
-    Celsius, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts, Percent, Vendor,
+    Celsius, ComputeMode, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts,
+    Percent, Vendor,
 };
 pub use driver::{Driver, Inventory};
 pub use error::{BrokenDriver, GpuError};
 pub use nvidia::Nvidia;
 pub use sampler::{DeviceReading, DeviceSample, ProcessMemory, Sampler, SamplerReport};
 pub use select::{
-    SelectError, Selection, Unit, UnitMember, VisibleDevices, looks_like_gpu_list, resolve,
-    visibility,
+    ResolvedSelection, SelectError, Selection, Unit, UnitMember, VisibleDevices,
+    looks_like_gpu_list, resolve, visibility,
 };
 pub use timeout::call_driver;
 pub use xid::Xid;

@@ -32,6 +32,7 @@ impl ProcessLookup {
             memory: held.memory,
             user: entry.owner().ok().map(|uid| self.name(uid)),
             command: command(&entry),
+            draws: held.draws,
         }
     }
 
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     /// No process has such a number.
-    const NOBODY: ProcessMemory = ProcessMemory { pid: u32::MAX, memory: None };
+    const NOBODY: ProcessMemory = ProcessMemory { pid: u32::MAX, memory: None, draws: false };
 
     #[test]
     fn a_command_line_cannot_control_the_terminal() {

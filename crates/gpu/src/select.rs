@@ -8,9 +8,10 @@ mod error;
 mod ids;
 mod parse;
 mod resolve;
+mod suitable;
 mod unit;
 
 pub use error::SelectError;
 pub use parse::{Selection, looks_like_gpu_list};
-pub use resolve::{VisibleDevices, resolve};
+pub use resolve::{ResolvedSelection, VisibleDevices, resolve};
 pub use unit::{Unit, UnitMember, visibility};

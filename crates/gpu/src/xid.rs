@@ -33,6 +33,11 @@ const HARDWARE: [(u64, &str); 15] = [
     (158, "it does not answer in time"),
 ];
 
+/// Errors that a program causes by what it computes: an exception of the graphics engine or
+/// the video decoder, a page fault, a channel that was reset. 45 is the cleanup after any
+/// death, and tells nothing.
+const PROGRAM: [u64; 6] = [13, 31, 32, 43, 68, 69];
+
 impl Xid {
     /// The driver says that there was an error, but not which.
     pub const UNKNOWN: Self = Self(999);
@@ -42,6 +47,11 @@ impl Xid {
     pub fn hardware(self) -> Option<&'static str> {
         let known = HARDWARE.iter().find(|(code, _)| *code == self.0);
         known.map(|(_, reason)| *reason)
+    }
+
+    /// Whether a program has caused the error.
+    pub fn is_program_fault(self) -> bool {
+        PROGRAM.contains(&self.0)
     }
 }
 
@@ -59,6 +69,9 @@ mod tests {
     fn a_programs_own_errors_do_not_blame_the_hardware() {
         for code in [13, 31, 43, 45, 63, 68, 94, 109, 999] {
             assert_eq!(Xid(code).hardware(), None, "{code}");
+        }
+        for (code, is_fault) in [(13, true), (31, true), (45, false), (48, false), (999, false)] {
+            assert_eq!(Xid(code).is_program_fault(), is_fault, "{code}");
         }
         for code in [48, 62, 64, 74, 79, 95, 119, 120] {
             assert!(Xid(code).hardware().is_some(), "{code}");

@@ -6,7 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::metric::number;
-use crate::{Bytes, Command, Exit, MetricSummary, Outcome, RunId, TaskId, Timestamp, byte_string};
+use crate::{
+    Bytes, Command, Exit, MetricSummary, Outcome, RunId, StrangersOn, TaskId, Timestamp,
+    byte_string,
+};
 
 /// Something that happened in a run: one line of `packhorse run --json`.
 ///
@@ -39,6 +42,9 @@ pub enum EventKind {
         /// The numbers that Slurm gave to its jobs. Only with `--slurm`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         jobs: Vec<u32>,
+        /// The GPUs on which there are programs that no run started.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        strangers: Vec<StrangersOn>,
     },
     /// More of the input has been read.
     Known {

@@ -31,6 +31,7 @@ mod run_spec;
 #[cfg(feature = "schema")]
 mod schema;
 mod slurm_spec;
+mod stranger;
 mod task_spec;
 mod time;
 mod written;
@@ -62,5 +63,6 @@ pub use run_spec::{
     SweepSpec,
 };
 pub use slurm_spec::{DEFAULT_REQUEUES, JobTime, SlurmSpec};
+pub use stranger::{Stranger, StrangersOn};
 pub use task_spec::{Grace, ProbeSpec, TaskSpec};
 pub use time::Timestamp;

@@ -61,6 +61,7 @@ pub fn choose(
         near_cores: Vec::new(),
         memory: Bytes(per_gpu),
         model: 0,
+        one_process: false,
     };
     let node = NodeSpec {
         id: NODE,

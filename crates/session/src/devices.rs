@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use packhorse_core::{CoreSpec, DeviceSpec, NodeSpec, Pool, SchedulerSettings};
-use packhorse_engine::{DeviceInfo, models, models_named};
+use packhorse_engine::{DeviceInfo, UseLimit, models, models_named};
 use packhorse_gpu::{
-    Device, Driver, GpuConfig, GpuError, Inventory, Selection, Unit, UnitMember, Vendor,
-    VisibleDevices, call_driver, resolve,
+    ComputeMode, Device, DeviceReading, Driver, GpuConfig, GpuError, GpuProcess, Inventory,
+    ResolvedSelection, Selection, Unit, UnitMember, Vendor, VisibleDevices, call_driver, resolve,
 };
 use packhorse_model::{
     Ageing, Bytes, DeviceId, GpuRequest, Milli, Models, NodeId, PoolSpec, TaskSpec,
@@ -30,8 +31,41 @@ pub struct Devices {
     ram: Bytes,
     /// At most so many attempts at once.
     pub slots: Option<u32>,
+    /// How the devices were when they were found.
+    pub(crate) look: Option<DeviceLook>,
     /// What other runs know those devices by that the environment limits us to.
     pub(crate) given: Vec<String>,
+}
+
+/// How the driver's devices were at a moment.
+pub(crate) struct DeviceLook {
+    pub(crate) at: Instant,
+    devices: Vec<Device>,
+}
+
+impl DeviceLook {
+    /// How the members of a unit were, if the driver knows them all.
+    pub(crate) fn readings(&self, unit: &Unit) -> Option<Vec<DeviceReading>> {
+        let reading = |member: &UnitMember| {
+            let mut devices = self.devices.iter();
+            let device = devices.find(|device| Some(device.index) == member.index)?;
+            Some(DeviceReading::of(device, member.uuid.as_deref()))
+        };
+        let readings: Option<Vec<DeviceReading>> = unit.members.iter().map(reading).collect();
+        readings.filter(|readings| !readings.is_empty())
+    }
+
+    /// A process that was on a device.
+    pub(crate) fn process(&self, pid: u32) -> Option<&GpuProcess> {
+        self.processes().find(|process| process.pid == pid)
+    }
+
+    /// All that were on any device.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &GpuProcess> {
+        let whole = self.devices.iter().map(|device| &device.processes);
+        let instances = self.devices.iter().flat_map(Device::instances);
+        whole.chain(instances.map(|instance| &instance.processes)).flatten().flatten()
+    }
 }
 
 impl Devices {
@@ -43,12 +77,19 @@ impl Devices {
         notices: &mut Notices<'_>,
     ) -> Result<Self, SessionError> {
         check(pool, task, notices)?;
-        let devices = match pool.slots {
+        let mut devices = match pool.slots {
             Some(_) => Self::new(Vec::new(), &[], None, pool.slots, config),
             None if pool.as_written => Self::as_written(&pool.gpus, config),
             None if task.gpus == Some(GpuRequest::None) => return Err(SessionError::NoLimit),
             None => choose(pool, task, config, notices)?,
         };
+        // To the driver, a server of MPS is one process.
+        if pool.mps == Some(true) {
+            let limits = devices.info.iter_mut().map(|info| &mut info.use_limit);
+            limits
+                .filter(|limit| **limit == UseLimit::OneProcess)
+                .for_each(|limit| *limit = UseLimit::None);
+        }
         if pool.slots.is_some() && !matches!(task.gpus, None | Some(GpuRequest::None)) {
             return Err(SessionError::GpusInSlots);
         }
@@ -75,6 +116,7 @@ impl Devices {
             cores: our_cores(&config.sysfs),
             ram: main_memory(),
             slots,
+            look: None,
             given: Vec::new(),
         }
     }
@@ -126,6 +168,7 @@ impl Devices {
             near_cores: unit.near_cores.clone(),
             memory: info.memory,
             model: model(info).and_then(|model| u8::try_from(model).ok()).unwrap_or(0),
+            one_process: info.use_limit == UseLimit::OneProcess,
         });
         let node = NodeSpec {
             // One node, since this is one machine.
@@ -175,6 +218,8 @@ pub fn scheduler_settings(pool: &PoolSpec) -> SchedulerSettings {
     SchedulerSettings {
         policy: pool.place.unwrap_or_default(),
         max_per_device: pool.max_per_gpu,
+        // What decides that is whether there is a driver.
+        look_lasts: None,
         ageing: match pool.ageing.unwrap_or_default() {
             Ageing::After(time) => Some(time),
             Ageing::Off => None,
@@ -211,6 +256,7 @@ fn choose(
     } else {
         Selection::parse(&pool.gpus)?
     };
+    let at = Instant::now();
     // Ids may be handed out although the driver does not answer, unless tasks ask for what
     // nobody else knows.
     let needs_driver = task.vram.is_some() || task.gpu_model.is_some();
@@ -230,25 +276,44 @@ fn choose(
     let visible =
         vendor.visible_variables().iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let visible = visible.as_ref().map(|(variable, list)| VisibleDevices { variable, list });
-    let units = resolve(&selection, &inventory, visible)?;
+    // Inside a task, what it was given is a default: other GPUs are shared with the run around
+    // it as between any two runs. What Slurm has given is a limit.
+    let is_inside_task = is_set("PACKHORSE_TASK") && !is_set("SLURM_JOB_ID");
+    let names_others = is_inside_task && matches!(selection, Selection::Groups(_));
+    let limit = visible.filter(|_| !names_others);
+    let ResolvedSelection { units, left_out } = resolve(&selection, &inventory, limit)?;
+    let told_before = LEFT_OUT_TOLD.swap(!left_out.is_empty(), Ordering::Relaxed);
+    for (id, reason) in left_out.iter().filter(|_| !told_before) {
+        notices(&format!("note: GPU {id} is left out: {reason}; name the GPUs to use with --gpus"));
+    }
     // A list that makes no sense gives us nothing.
     let given = visible.and_then(|_| resolve(&Selection::All, &inventory, visible).ok());
-    let given = given.iter().flatten().flat_map(keys).collect();
+    let given = given.iter().flat_map(|given| &given.units).flat_map(keys).collect();
     let driver = matches!(inventory, Inventory::Devices(_)).then_some(driver);
-    Ok(Devices { given, ..Devices::new(units, &known, driver, None, config) })
+    let devices = Devices::new(units, &known, driver, None, config);
+    let look = devices.driver.is_some().then_some(DeviceLook { at, devices: known });
+    Ok(Devices { look, given, ..devices })
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some()
 }
 
 /// What the driver tells before a run: itself, its inventory, and if that has devices, those
 /// with all that can be read of them.
 fn read_driver(config: &GpuConfig) -> Result<(Driver, Inventory, Vec<Device>), GpuError> {
     let driver = Driver::detect(config)?;
-    let inventory = driver.inventory();
-    let devices = match inventory {
-        Inventory::Devices(_) => driver.devices()?,
-        Inventory::Broken(_) | Inventory::NoDriver => Vec::new(),
+    let (inventory, devices) = match driver.devices() {
+        _ if matches!(driver, Driver::None) => (Inventory::NoDriver, Vec::new()),
+        Ok(devices) => (Inventory::Devices(devices.clone()), devices),
+        Err(GpuError::Broken(broken)) => (Inventory::Broken(broken), Vec::new()),
+        Err(error) => return Err(error),
     };
     Ok((driver, inventory, devices))
 }
+
+/// Whether it was told which GPUs are left out: the same are found again.
+static LEFT_OUT_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Whether the driver was waited for in vain: once is enough.
 static SILENT: AtomicBool = AtomicBool::new(false);
@@ -294,7 +359,37 @@ fn info(unit: &Unit, devices: &[Device]) -> DeviceInfo {
     let members = members.map(|member| of_member(member, devices));
     let least = members.reduce(|one, other| (one.0.min(other.0), one.1));
     let (memory, model) = least.unwrap_or((Bytes(0), "unknown GPU".to_owned()));
-    DeviceInfo { label: unit.label.clone(), keys: keys(unit), memory, model: model.into() }
+    let use_limit = use_limit(unit, devices);
+    DeviceInfo {
+        label: unit.label.clone(),
+        keys: keys(unit),
+        memory,
+        model: model.into(),
+        use_limit,
+    }
+}
+
+/// What programs can do with a unit at most.
+fn use_limit(unit: &Unit, devices: &[Device]) -> UseLimit {
+    let device = |member: &UnitMember| {
+        let mut known = devices.iter();
+        known.find(|device| member.index == Some(device.index))
+    };
+    let is_mig = |member: &UnitMember| {
+        let id = member.uuid.as_ref().unwrap_or(&member.id);
+        id.starts_with("MIG-") || device(member).is_some_and(|device| device.mig.is_some())
+    };
+    let is_exclusive = |member: &UnitMember| {
+        let mode = device(member).and_then(|device| device.compute_mode);
+        mode == Some(ComputeMode::ExclusiveProcess)
+    };
+    if unit.members.iter().any(is_mig) {
+        UseLimit::NothingBeside
+    } else if unit.members.iter().any(is_exclusive) {
+        UseLimit::OneProcess
+    } else {
+        UseLimit::None
+    }
 }
 
 /// The memory that programs can have of a device, and its model.

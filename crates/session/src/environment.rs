@@ -17,6 +17,11 @@ use crate::repetition_config::RepetitionConfig;
 /// What an attempt finds the cores under that it has for itself.
 const CORES: [&str; 2] = ["PACKHORSE_CPU_CORES", "PACKHORSE_CORES"];
 
+/// What says in which order CUDA counts GPUs.
+const ORDER: &str = "CUDA_DEVICE_ORDER";
+/// The driver's own.
+const OUR_ORDER: &str = "PCI_BUS_ID";
+
 /// Variables, to be laid over those that all attempts have.
 pub type Variables = Vec<(OsString, OsString)>;
 
@@ -25,7 +30,10 @@ pub(crate) struct AttemptEnvironment {
     units: Vec<Unit>,
     /// What is told of devices that were given out before: the same few are, over and
     /// over.
-    told: FxHashMap<Vec<DeviceId>, Arc<Variables>>,
+    told: FxHashMap<(Vec<DeviceId>, bool), Arc<Variables>>,
+    /// Whether programs count GPUs in another order than the driver, because the person has
+    /// set that.
+    counts_otherwise: bool,
     caps: ThreadCaps,
     seed: RunSeed,
     /// With MPS, what the person has set of what its clients are told.
@@ -38,6 +46,7 @@ impl AttemptEnvironment {
         Self {
             units,
             told: FxHashMap::default(),
+            counts_otherwise: std::env::var_os(ORDER).is_some_and(|order| order != OUR_ORDER),
             caps,
             seed,
             mps: mps.then(|| CLIENT_VARIABLES.into_iter().filter_map(set).collect()),
@@ -49,8 +58,8 @@ impl AttemptEnvironment {
         let mut variables = self.caps.usual();
         let nvidia = self.units.iter().any(|unit| vendor(unit) == Vendor::Nvidia);
         // Without it CUDA's device 0 is the fastest card, not the first.
-        if nvidia && std::env::var_os("CUDA_DEVICE_ORDER").is_none() {
-            variables.push(("CUDA_DEVICE_ORDER".into(), "PCI_BUS_ID".into()));
+        if nvidia && std::env::var_os(ORDER).is_none() {
+            variables.push((ORDER.into(), OUR_ORDER.into()));
         }
         variables
     }
@@ -79,7 +88,8 @@ impl AttemptEnvironment {
 
     /// The variables of one attempt. What the task's own specification says wins.
     pub(crate) fn variables(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Variables {
-        let devices = self.devices(&start.placement);
+        let own_order = start.spec.env.get(ORDER).map(|order| order.as_os_str() != OUR_ORDER);
+        let devices = self.devices(&start.placement, own_order.unwrap_or(self.counts_otherwise));
         let mut variables = Vec::with_capacity(devices.len() + 9);
         variables.push(("PACKHORSE_RUN".into(), start.task.run.to_string().into()));
         let seed = self.seed.of_task(start.task.number);
@@ -125,18 +135,18 @@ impl AttemptEnvironment {
     }
 
     /// What there is to tell of the devices of a placement.
-    fn devices(&mut self, placement: &Placement) -> Arc<Variables> {
+    fn devices(&mut self, placement: &Placement, counts_otherwise: bool) -> Arc<Variables> {
         let devices = placement.devices.iter();
-        let ids: Vec<DeviceId> = devices.map(|granted| granted.device).collect();
-        if let Some(told) = self.told.get(&ids) {
+        let key = (devices.map(|granted| granted.device).collect(), counts_otherwise);
+        if let Some(told) = self.told.get(&key) {
             return Arc::clone(told);
         }
-        let told = Arc::new(self.describe(&ids));
-        self.told.insert(ids, Arc::clone(&told));
+        let told = Arc::new(self.describe(&key.0, counts_otherwise));
+        self.told.insert(key, Arc::clone(&told));
         told
     }
 
-    fn describe(&self, ids: &[DeviceId]) -> Variables {
+    fn describe(&self, ids: &[DeviceId], counts_otherwise: bool) -> Variables {
         let Some(first) = self.units.first() else {
             return Vec::new();
         };
@@ -144,7 +154,7 @@ impl AttemptEnvironment {
         let units: Vec<&Unit> = units.collect();
         let labels: Vec<&str> = units.iter().map(|unit| unit.label.as_str()).collect();
         let mut variables = vec![("PACKHORSE_GPUS".into(), labels.join(",").into())];
-        let visible = visibility(first.vendor, &units).into_iter();
+        let visible = visibility(first.vendor, &units, counts_otherwise).into_iter();
         variables.extend(visible.map(|(name, value)| (name.into(), value.into())));
         variables
     }

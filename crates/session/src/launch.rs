@@ -225,7 +225,7 @@ impl Launch {
         let most = most_tasks(&storage, source.as_deref());
         let caps = ThreadCaps::new(&spec, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
-        let uuid = new_run_uuid(Timestamp::now());
+        let (uuid, has_source) = (new_run_uuid(Timestamp::now()), source.is_some());
         let seed = storage.seed().unwrap_or_else(|| RunSeed::of(uuid));
         let environment = AttemptEnvironment::new(devices.units.clone(), caps, mps, seed);
         let executor = match self.executor {
@@ -239,12 +239,17 @@ impl Launch {
         let leases = leases(&spec, &devices, &settings, run, &home_id)
             .map_err(|error| warn(format!("other runs on this machine are not seen: {error}")))
             .unwrap_or_default();
-        let sampler = devices.driver.map(|driver| Sampler::start(driver, &devices.units));
-        let sampler = sampler
+        let mut attributor = Attributor::new(self.ignored, origin);
+        let others = leases.as_ref().map(|_| settings.lease_folder());
+        let look = devices
+            .look
+            .map(|look| attributor.first_look(&look, &devices.units, others.as_deref()));
+        let sampler = devices
+            .driver
+            .map(|driver| Sampler::start(driver, &devices.units))
             .transpose()
             .map_err(|error| warn(format!("the GPUs cannot be watched: {error}")))
             .unwrap_or_default();
-        let has_source = source.is_some();
         let drained = match (&sampler, &mut kept.journal) {
             (Some(_), KeptJournal::Store(journal)) => drained(journal.reader()?, &devices.info)?,
             _ => Vec::new(),
@@ -254,13 +259,8 @@ impl Launch {
             executor,
             control_folder: Some(home.run_dir(run)),
             control: None,
-            mps: mps
-                .then(|| {
-                    MpsThread::start(settings.gpu_config(), home.path().to_owned(), devices.info)
-                })
-                .transpose()
-                .map_err(system("start a thread"))?,
-            attributor: Attributor::new(self.ignored, origin),
+            mps: mps.then(|| mps_thread(&settings, home, devices.info)).transpose()?,
+            attributor,
             file_contents: FileContents::default(),
             journal,
             source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
@@ -289,8 +289,9 @@ impl Launch {
             record: kept.record,
             recoverable: kept.recoverable,
         };
-        let patience = settings.store_patience;
-        let mut session = Session::new(run, self.engine, parts, observer, origin, patience)?;
+        let (engine, patience) = (self.engine, settings.store_patience);
+        let mut session = Session::new(run, engine, parts, observer, origin, patience)?;
+        session.dispatch(Input::FirstLook(look.unwrap_or_default()));
         session.dispatch(Input::AddRun(Box::new(new)));
         for (device, reason) in drained {
             session.dispatch(Input::LeaveOut { device, reason });
@@ -299,8 +300,7 @@ impl Launch {
             session.dispatch(Input::Warning { task: None, message });
         }
         if let Some(time) = kept.time {
-            let budget = time.budget(run, origin);
-            session.dispatch(Input::TimeBudget(Box::new(budget)));
+            session.dispatch(Input::TimeBudget(Box::new(time.budget(run, origin))));
         }
         if kept.resumed.is_some() {
             session.resume()?;
@@ -357,6 +357,16 @@ fn most_tasks(storage: &RunStorage<'_>, source: Option<&dyn TaskSource>) -> Opti
     });
     let to_come = source.map_or(Some(0), TaskSource::most);
     to_come.map(|to_come| left.saturating_add(to_come))
+}
+
+/// Starts what controls the daemons of MPS.
+fn mps_thread(
+    settings: &Settings,
+    home: &Home,
+    devices: Vec<DeviceInfo>,
+) -> Result<MpsThread, SessionError> {
+    MpsThread::start(settings.gpu_config(), home.path().to_owned(), devices)
+        .map_err(system("start a thread"))
 }
 
 /// Runs attempts on this machine.

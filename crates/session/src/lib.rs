@@ -102,7 +102,9 @@ pub use resume::{Resume, WhichTasks};
 pub use run_part::{PartTime, RunPart};
 pub use scheduler_log::SchedulerLog;
 pub use series::MetricSeries;
-pub use signals::{ProgramSignal, Signals, end_on_signals, ignore_file_size_signal};
+pub use signals::{
+    ProgramSignal, Signals, end_on_signals, has_met_file_size_limit, survive_file_size_limit,
+};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use stop::{StoppedRun, stop_run};
 pub use sweep::{build_sweep, sweep_source};

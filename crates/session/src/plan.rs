@@ -227,6 +227,9 @@ impl DevicesNow {
             });
             feed(Input::OtherRuns(others.collect()));
         }
+        if let Some(look) = devices.look.take().filter(|_| !counts_memory) {
+            feed(Input::FirstLook(attributor.first_look(&look, &devices.units, None)));
+        }
         if let Some(driver) = devices.driver.take().filter(|_| counts_memory) {
             let sampler = Sampler::start(driver, &devices.units);
             let sampler = sampler.map_err(system("watch the GPUs"))?;

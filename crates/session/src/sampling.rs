@@ -1,13 +1,16 @@
 //! Whose processes are on the devices.
 
+use std::path::Path;
 use std::time::Instant;
 
 use packhorse_engine::{DeviceView, Engine, MemberView, Owner, ProcessView};
-use packhorse_gpu::{DeviceReading, DeviceSample, GpuProcess, Health, ProcessMemory};
+use packhorse_gpu::{DeviceReading, DeviceSample, GpuProcess, Health, ProcessMemory, Unit};
+use packhorse_leases::{Lease, read_leases};
 use packhorse_model::TaskId;
 use packhorse_proc::{ancestry, is_alive};
 use rustc_hash::FxHashMap;
 
+use crate::devices::DeviceLook;
 use crate::executor::Executor;
 use crate::ignored_process::IgnoredProcess;
 
@@ -67,6 +70,34 @@ impl Attributor {
         }
     }
 
+    /// Who was on the devices when they were found. What other runs have left word of in the
+    /// folder of `leases` is theirs.
+    pub(crate) fn first_look(
+        &mut self,
+        look: &DeviceLook,
+        units: &[Unit],
+        leases: Option<&Path>,
+    ) -> Vec<DeviceView> {
+        if let Some(folder) = leases
+            && look.processes().next().is_some()
+        {
+            let leases = read_leases(folder).unwrap_or_default();
+            self.other_runs = leases.iter().flat_map(Lease::processes).collect();
+        }
+        let found = units.iter().enumerate();
+        let found = found.filter_map(|(unit, found)| Some((unit, look.readings(found)?)));
+        let views = found.map(|(unit, members)| {
+            let mut view = self.first_view(DeviceSample { unit, at: look.at, members });
+            let processes = view.members.iter_mut().flat_map(|member| &mut member.processes);
+            for process in processes.flatten() {
+                process.description =
+                    look.process(process.pid).map_or_else(String::new, program_and_user);
+            }
+            view
+        });
+        views.collect()
+    }
+
     fn member(
         &self,
         reading: DeviceReading,
@@ -75,7 +106,13 @@ impl Attributor {
     ) -> MemberView {
         let mut process = |held: ProcessMemory| {
             let owner = *owners.entry(held.pid).or_insert_with(|| self.owner(held.pid, owner_of));
-            ProcessView { pid: held.pid, memory: held.memory, owner, description: String::new() }
+            ProcessView {
+                pid: held.pid,
+                memory: held.memory,
+                draws: held.draws,
+                owner,
+                description: String::new(),
+            }
         };
         MemberView {
             memory: reading.memory.map(|memory| (memory.used, memory.free)),
@@ -106,11 +143,19 @@ impl Attributor {
 
 /// A process as people know it.
 fn describe(process: &ProcessView) -> String {
-    let found = GpuProcess::look_up(ProcessMemory { pid: process.pid, memory: process.memory });
-    let program = found.program().unwrap_or("not to be seen from here");
-    let whose = match process.owner {
-        Owner::Task(task) => format!(" of task {task}"),
-        _ => found.user.as_ref().map_or_else(String::new, |user| format!(" of {user}")),
-    };
-    format!("{program}{whose}")
+    let ProcessView { pid, memory, draws, .. } = *process;
+    let found = GpuProcess::look_up(ProcessMemory { pid, memory, draws });
+    match process.owner {
+        Owner::Task(task) => format!("{} of task {task}", program(&found)),
+        _ => program_and_user(&found),
+    }
+}
+
+fn program(process: &GpuProcess) -> &str {
+    process.program().unwrap_or("not to be seen from here")
+}
+
+fn program_and_user(process: &GpuProcess) -> String {
+    let user = process.user.as_ref().map_or_else(String::new, |user| format!(" of {user}"));
+    format!("{}{user}", program(process))
 }

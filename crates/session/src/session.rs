@@ -492,10 +492,12 @@ impl<'o> Session<'o> {
                     self.dispatch(Input::Sampled(view));
                 }
                 SamplerReport::Xid { unit, xid } => {
+                    let device = DeviceId(u32::try_from(unit).unwrap_or(u32::MAX));
                     if let Some(reason) = xid.hardware() {
-                        let device = DeviceId(u32::try_from(unit).unwrap_or(u32::MAX));
                         let reason = format!("{xid}: {reason}");
                         self.dispatch(Input::DeviceFailed { device, reason });
+                    } else if xid.is_program_fault() {
+                        self.dispatch(Input::ProgramFault { device, error: xid.to_string() });
                     }
                 }
             }

@@ -6,6 +6,7 @@
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use packhorse_engine::StopSignal;
 use packhorse_proc::is_blocked_elsewhere;
@@ -43,14 +44,26 @@ pub struct Signals {
     descriptor: OwnedFd,
     end_notice: EndNotice,
     /// What was in force before: what other signals did, and the mask.
-    actions: [(i32, libc::sigaction); 2],
+    child_action: libc::sigaction,
     original: libc::sigset_t,
 }
 
-/// Makes a write to a file that may not grow any further an error, instead of the end of
-/// this process. Tasks get the default back.
-pub fn ignore_file_size_signal() {
-    replace_action(libc::SIGXFSZ, libc::SIG_IGN);
+/// Whether the kernel has refused a write because of the limit on the size of files.
+static FILE_TOO_LARGE: AtomicBool = AtomicBool::new(false);
+
+/// Makes a write that the limit on the size of files refuses an error, instead of the end of this
+/// process. Tasks get the default back.
+pub fn survive_file_size_limit() {
+    replace_action(libc::SIGXFSZ, note_file_size as *const () as libc::sighandler_t);
+}
+
+/// Returns whether the limit on the size of files has refused a write of this process.
+pub fn has_met_file_size_limit() -> bool {
+    FILE_TOO_LARGE.load(Ordering::Relaxed)
+}
+
+extern "C" fn note_file_size(_: libc::c_int) {
+    FILE_TOO_LARGE.store(true, Ordering::Relaxed);
 }
 
 impl Signals {
@@ -64,15 +77,9 @@ impl Signals {
         };
         let mut watched = MaybeUninit::uninit();
         let mut original = MaybeUninit::uninit();
-        let actions = [
-            // A file that may not grow any further is an error of one write, not
-            // the end of the whole run.
-            (libc::SIGXFSZ, libc::SIG_IGN),
-            // Whoever started us may ignore the ends of children, which then
-            // would never be told to us.
-            (libc::SIGCHLD, libc::SIG_DFL),
-        ]
-        .map(|(number, action)| (number, replace_action(number, action)));
+        // Whoever started us may ignore the ends of children, which then
+        // would never be told to us.
+        let child_action = replace_action(libc::SIGCHLD, libc::SIG_DFL);
         // SAFETY: `sigemptyset` initialises the set, the others change it; no
         // pointer outlives its call.
         unsafe {
@@ -101,7 +108,7 @@ impl Signals {
         }
         Ok(Self {
             end_notice,
-            actions,
+            child_action,
             // SAFETY: a descriptor that the call just made, owned by nobody else.
             descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) },
             // SAFETY: written by the successful `pthread_sigmask`.
@@ -172,12 +179,10 @@ extern "C" fn end(number: libc::c_int) {
 impl Drop for Signals {
     /// From here on signals do again what they did before us.
     fn drop(&mut self) {
-        // SAFETY: the mask and the actions are those that were in force; nothing is
+        // SAFETY: the mask and the action are those that were in force; nothing is
         // returned.
         unsafe {
-            for (number, action) in &self.actions {
-                libc::sigaction(*number, action, std::ptr::null_mut());
-            }
+            libc::sigaction(libc::SIGCHLD, &raw const self.child_action, std::ptr::null_mut());
             libc::pthread_sigmask(
                 libc::SIG_SETMASK,
                 &raw const self.original,

@@ -73,7 +73,7 @@ pub const READ: &[ReadVariable] = &[
     ),
     plain(
         "CUDA_VISIBLE_DEVICES",
-        "which GPUs `--gpus all`, the default, means. With AMD's driver, `ROCR_VISIBLE_DEVICES`, else `HIP_VISIBLE_DEVICES`",
+        "which GPUs `--gpus all`, the default, means; [others](gpus.md#which-are-used) cannot be named. With AMD's driver, `ROCR_VISIBLE_DEVICES`, else `HIP_VISIBLE_DEVICES`",
     ),
     whole("PACKHORSE_SLOTS", "pool.slots", "as `--slots`"),
     whole("PACKHORSE_MAX_PER_GPU", "pool.max_per_gpu", "as `--max-per-gpu`"),
@@ -148,7 +148,10 @@ pub const READ: &[ReadVariable] = &[
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
         "tasks get it unchanged, except those that share a GPU through [`--mps`](sharing.md#mps)",
     ),
-    plain("CUDA_DEVICE_ORDER", "if it is set, tasks get it unchanged instead of `PCI_BUS_ID`"),
+    plain(
+        "CUDA_DEVICE_ORDER",
+        "if it is set, tasks get it unchanged instead of `PCI_BUS_ID`; and if it says otherwise, UUIDs in `CUDA_VISIBLE_DEVICES`",
+    ),
     plain(
         "OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS",
         "if it is set, tasks get it unchanged; with `OMP_NUM_THREADS`, none of the others is [set for them](cores.md#threads) either",

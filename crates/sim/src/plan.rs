@@ -275,6 +275,7 @@ pub(crate) mod tests {
             near_cores: vec![],
             memory: Bytes(24 << 30),
             model: 0,
+            one_process: false,
         };
         let node = NodeSpec {
             id: NodeId(0),

@@ -161,6 +161,7 @@ impl Follower<'_> {
             slots: None,
             resumed: attached == Attached::Later,
             jobs,
+            strangers: Vec::new(),
         });
         self.tell(EventKind::Known { run, tasks: left, complete: true });
         let events = std::mem::take(&mut self.run.progress.events);

@@ -165,7 +165,8 @@ fn of_runs(runs: &[RunId]) -> String {
 fn advice(source: &rusqlite::Error) -> &'static str {
     match source.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
-            "\nhint: see whether its disk is full (df), or set PACKHORSE_HOME to a folder on another"
+            "\nhint: see whether its disk is full (df) or files may not grow (`ulimit -f`), or set \
+             PACKHORSE_HOME to a folder on another"
         }
         Some(ErrorCode::DatabaseCorrupt) => {
             "\nhint: it is damaged: move it to another folder together with `packhorse.db-wal` and \

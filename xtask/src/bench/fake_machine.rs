@@ -2,9 +2,9 @@
 //! CUDA programs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE};
 use tempfile::TempDir;
 
@@ -52,5 +52,13 @@ impl FakeMachine {
             .env(STATE_VARIABLE, self.driver.path())
             .current_dir(self.folder.path());
         Ok(command)
+    }
+
+    /// What `packhorse show --json` tells of the last run.
+    pub fn show(&self, bench: &BenchEnvironment, home: &Path) -> Result<String> {
+        let mut command = self.packhorse(bench, home)?;
+        let shown = command.args(["show", "--json"]).stdout(Stdio::piped()).output()?;
+        ensure!(!shown.stdout.is_empty(), "`packhorse show` tells nothing");
+        Ok(String::from_utf8_lossy(&shown.stdout).into_owned())
     }
 }

@@ -21,6 +21,7 @@ mod interleave;
 mod machine;
 mod million;
 mod node;
+mod outgrown;
 mod packing;
 mod preload;
 mod process;

@@ -12,8 +12,8 @@ use clap::ValueEnum;
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
 use super::{
-    cold, deciding, distinct, experiments, fairness, gap, grid, idle, million, node, packing,
-    preload, python, slurm, spawn, sweep, unknown,
+    cold, deciding, distinct, experiments, fairness, gap, grid, idle, million, node, outgrown,
+    packing, preload, python, slurm, spawn, sweep, unknown,
 };
 use crate::folders::workspace;
 
@@ -57,6 +57,8 @@ enum Benchmark {
     Packing,
     /// Different kinds of tasks that nobody knows: time, beside measuring them by hand
     Unknown,
+    /// Tasks that need more than was learned: time, beside known peaks
+    Outgrown,
     /// Python tasks that import numpy, with and without preload: tasks per second
     Preload,
     /// A run that wants a GPU that another fills with tasks: how long it waits
@@ -85,6 +87,7 @@ impl Benchmark {
             Self::Experiments => experiments::measure(bench),
             Self::Packing => packing::measure(bench),
             Self::Unknown => unknown::measure(bench),
+            Self::Outgrown => outgrown::measure(bench),
             Self::Preload => preload::measure(bench),
             Self::Fairness => fairness::measure(bench),
             Self::Python => python::measure(bench),

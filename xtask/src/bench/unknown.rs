@@ -106,9 +106,7 @@ fn csv(bench: &BenchEnvironment, machine: &FakeMachine, home: &Path) -> Result<F
 
 /// Fails if an attempt ran out of memory: there is enough for all.
 fn none_ran_out(bench: &BenchEnvironment, machine: &FakeMachine, home: &Path) -> Result<()> {
-    let mut command = machine.packhorse(bench, home)?;
-    let shown = command.args(["show", "--json"]).output()?;
-    let text = String::from_utf8_lossy(&shown.stdout);
+    let text = machine.show(bench, home)?;
     ensure!(!text.contains("out of GPU memory"), "a task ran out: {text}");
     Ok(())
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Step;
 use super::job::{self, Done, Limits};
+use super::left_out::LeftOut;
 use crate::folders::cargo;
 use crate::setup::show;
 
@@ -110,11 +111,8 @@ fn threads() -> usize {
 }
 
 /// Runs the tests that have one of these words in their names, or all.
-pub fn run(
-    programs: &[TestProgram],
-    words: &[String],
-    variables: &[(&str, &Path)],
-) -> Result<Step> {
+pub fn run(programs: &[TestProgram], words: &[String], left_out: &LeftOut) -> Result<Step> {
+    let variables = left_out.variables();
     let mut tests = Vec::new();
     for program in programs {
         let named = program.tests()?.into_iter().map(|name| Test { program, name });
@@ -131,7 +129,7 @@ pub fn run(
     let work = || {
         let mut failed = Vec::new();
         while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Some(problem) = problem(test, test.run(variables)) {
+            if let Some(problem) = problem(test, test.run(&variables)) {
                 failed.push(problem);
             }
             let ended = ended.fetch_add(1, Ordering::Relaxed) + 1;
@@ -146,10 +144,13 @@ pub fn run(
         let failed = workers.into_iter().map(|worker| worker.join().expect("it does not panic"));
         failed.flatten().collect()
     });
-    println!("{} tests have ended, {} have failed", tests.len(), failed.len());
     for title in &failed {
-        println!("  {title}");
+        println!("failed: {title}");
     }
+    let files = programs.iter().filter_map(|program| program.file.file_name()?.to_str());
+    let (failed_count, left_out) = (failed.len(), left_out.count_of(files)?);
+    let passed = tests.len().saturating_sub(failed_count + left_out);
+    println!("Rust: {passed} passed, {failed_count} failed, {left_out} left out");
     let name = format!("{} tests in Rust", tests.len());
     Ok(Step { name, took: start.elapsed(), passed: failed.is_empty() })
 }

@@ -18,15 +18,13 @@ const BUILD: Limits = Limits { slow: Duration::from_mins(10), end: Duration::fro
 /// Some tests of a suite wait for a minute before they fail.
 const SUITE: Limits = Limits { slow: Duration::from_mins(5), end: Duration::from_mins(15) };
 
-/// Builds the wheels.
-pub fn build(python: &PythonTests) -> Result<Vec<Step>> {
+/// Builds the wheels, until one fails.
+pub fn build_wheels(python: &PythonTests) -> Result<Vec<Step>> {
     python.tidy()?;
     let mut steps = Vec::new();
     for mut wheel in python.wheels() {
-        let step = run_step(&mut wheel, BUILD)?;
-        let is_done = step.passed;
-        steps.push(step);
-        if !is_done {
+        steps.push(run_step(&mut wheel, BUILD)?);
+        if steps.iter().any(|step| !step.passed) {
             break;
         }
     }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use comfy_table::{ColumnConstraint, Table};
-use packhorse_gpu::{Device, Driver, Health};
+use packhorse_gpu::{ComputeMode, Device, Driver, Health};
 use packhorse_leases::{Lease, LeasedDevice};
 use packhorse_model::Exit;
 use packhorse_session::ask_driver;
@@ -216,6 +216,9 @@ fn detail_table(devices: &[Device], drained: &[DrainedDevice]) -> Table {
         if let Some(trouble) = trouble(device, drained) {
             table.add_row([String::new(), trouble]);
         }
+        if let Some(mode) = compute_mode(device) {
+            table.add_row([String::new(), mode.to_owned()]);
+        }
         for instance in device.instances() {
             table.add_row([String::new(), instance.uuid.clone()]);
         }
@@ -231,11 +234,22 @@ fn trouble(device: &Device, drained: &[DrainedDevice]) -> Option<String> {
     }
 }
 
+/// How many programs may compute on a device, if that is limited.
+fn compute_mode(device: &Device) -> Option<&'static str> {
+    match device.compute_mode? {
+        ComputeMode::ExclusiveProcess => Some("one process at a time"),
+        ComputeMode::Prohibited => Some("compute prohibited"),
+        ComputeMode::Default => None,
+    }
+}
+
 fn device_table(devices: &[Device], drained: &[DrainedDevice], name_width: usize) -> Table {
     let header = "GPU  NAME  MEMORY  FREE  BUSY  TEMP  POWER  UUID";
     let mut table = table(header, &[2, 3, 4, 5, 6]);
     for device in devices {
         let name = trouble(device, drained).unwrap_or_else(|| or_dash(device.name.as_ref()));
+        let mode = compute_mode(device).map_or_else(String::new, |mode| format!(" ({mode})"));
+        let name = name + &mode;
         let name = clipped(&name, name_width).into_owned();
         table.add_row([
             device.index.to_string(),

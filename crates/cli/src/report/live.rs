@@ -362,7 +362,11 @@ impl Observer for Live {
             }
             // What everybody should see.
             if let Some((Weight::Important, line)) = plain::line_of(&event) {
-                let line = paint(&line, self.palette.bad);
+                // That others are there is no trouble yet.
+                let line = match event.kind {
+                    EventKind::RunStarted { .. } => line,
+                    _ => paint(&line, self.palette.bad),
+                };
                 let _ = writeln!(self.above, "{line}");
             }
         }

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Event, EventKind, Outcome, Phase, TaskResult};
+use packhorse_model::{Event, EventKind, Outcome, Phase, Stranger, StrangersOn, TaskResult};
 use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
@@ -123,10 +123,33 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
     Some((weight, wording::message(line)))
 }
 
+/// How many processes of a GPU are named before the rest is only counted.
+const NAMED: usize = 3;
+
+/// Who else is on a GPU, to go on with the line.
+fn strangers_on(strangers: &StrangersOn) -> String {
+    let StrangersOn { gpu, memory, processes } = strangers;
+    let name = |process: &Stranger| {
+        let held = process.memory.map_or_else(String::new, |it| format!(", {it}"));
+        let draws = if process.draws { ", only draws" } else { "" };
+        format!("process {} ({}{held}{draws})", process.pid, process.who)
+    };
+    let mut names: Vec<String> = processes.iter().take(NAMED).map(name).collect();
+    match processes.len() - names.len() {
+        0 => {}
+        more => names.push(format!("{more} more")),
+    }
+    let who = match names.len() {
+        0 => ", and the driver does not tell who they are".to_owned(),
+        _ => format!(": {}", names.join(", ")),
+    };
+    format!("; others hold {memory} of GPU {gpu}{who}")
+}
+
 fn text_of(event: &Event) -> Option<(Weight, String)> {
     use Weight::{Important, Ordinary};
     Some(match &event.kind {
-        EventKind::RunStarted { run, gpus, slots, resumed, jobs } => {
+        EventKind::RunStarted { run, gpus, slots, resumed, jobs, strangers } => {
             let numbers: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             let place = match (slots, jobs.as_slice()) {
                 (Some(slots), _) => format!("{} at a time", wording::count(*slots, "task")),
@@ -135,7 +158,9 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
                 (None, _) => format!("on Slurm as jobs {}", numbers.join(", ")),
             };
             let verb = if *resumed { "resumed" } else { "started" };
-            (Ordinary, format!("run {run} {verb}, {place}"))
+            let weight = if strangers.is_empty() { Ordinary } else { Important };
+            let strangers: String = strangers.iter().map(strangers_on).collect();
+            (weight, format!("run {run} {verb}, {place}{strangers}"))
         }
         EventKind::Started { task, attempt, command, gpus, node } => {
             let again = wording::attempt(*attempt);

@@ -18,7 +18,7 @@ fn run_after(world: &World, words: &str) -> Done {
 fn a_limit_that_is_too_low_is_named() {
     packhorse_test_parts::needs!(Root);
     for (limit, wanted) in [
-        ("ulimit -f 0; exec", "the limit on the size of files is 0 KiB"),
+        ("ulimit -f 0; exec", "the limit on the size of files is 0 KiB: `ulimit -f unlimited`"),
         ("ulimit -s 100; exec", "the limit on the stack is 100 KiB"),
         (
             "exec setpriv --reuid 54321 --regid 54321 --clear-groups prlimit --nproc=1",

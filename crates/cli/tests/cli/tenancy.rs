@@ -9,12 +9,12 @@ fn strangers_on_a_gpu_that_a_task_has_whole_are_named_once() {
     let gate = machine.world.gate("gate");
     let stranger = machine.state.stranger(0, 10 << 30);
     let mut running = machine.start(&["run"]);
-    running.send("read x < gate\ntrue\n");
-    let told = running.wait_for("warning");
-    let named =
-        format!("others hold 10.0 GiB of GPU 0, which a task has whole: process {stranger} (");
+    let told = running.wait_for("run 1 started");
+    let named = format!("; others hold 10.0 GiB of GPU 0: process {stranger} (");
     assert!(told.contains(&named), "{told}");
     assert!(told.contains("10.0 GiB)"), "{told}");
+    running.send("read x < gate\ntrue\n");
+    running.wait_for("1.1 started");
     gate.pass(1);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");

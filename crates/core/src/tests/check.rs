@@ -158,7 +158,8 @@ impl SchedulerState {
                 assert_eq!(tenant.whole, whole, "who is alone on {device:?}");
                 let promised = match request.memory {
                     MemoryRequest::Uncounted => Bytes(0),
-                    MemoryRequest::Bytes(memory) => memory,
+                    // It may be promised more than it asked for.
+                    MemoryRequest::Bytes(memory) => tenant.promised.max(memory),
                     // It is told later how much that is.
                     MemoryRequest::AtLeast(_) => tenant.promised,
                     MemoryRequest::Whole => device.capacity,
@@ -236,7 +237,7 @@ impl SchedulerState {
         }
         let possible = kept.is_possible(&self.ledger, request);
         assert!(possible, "the reservation is of no use");
-        if self.held || !self.ledger.has_slot() {
+        if self.held || self.looking || !self.ledger.has_slot() {
             return;
         }
         let mut again = kept.clone();
@@ -246,7 +247,7 @@ impl SchedulerState {
     }
 
     fn check_nothing_waits_in_vain(&self) {
-        if self.held || !self.ledger.has_slot() {
+        if self.held || self.looking || !self.ledger.has_slot() {
             return;
         }
         let first = reach::first(self);

@@ -175,6 +175,7 @@ impl Lab {
             near_cores: vec![],
             memory: Bytes(0),
             model: 0,
+            one_process: false,
         };
         self.pool.nodes.push(NodeSpec {
             id: NodeId(number),
@@ -265,6 +266,20 @@ impl Lab {
         self
     }
 
+    /// One process at a time may compute on a device.
+    pub fn one_process(mut self, device: u32) -> Self {
+        let mut devices = self.pool.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        let device = devices.find(|spec| spec.id == DeviceId(device));
+        device.expect("it is there").one_process = true;
+        self
+    }
+
+    /// A choice is made by a look that is no older than this.
+    pub fn look_lasts(mut self, seconds: u64) -> Self {
+        self.settings.look_lasts = Some(Duration::from_secs(seconds));
+        self
+    }
+
     pub fn start(self) -> Running {
         Running {
             state: SchedulerState::new(&self.pool, self.settings).unwrap(),
@@ -300,7 +315,7 @@ impl Running {
     /// Ends the running attempt of a task for lack of memory.
     pub fn out_of_memory(&mut self, number: u32, peak: u64) -> String {
         let peak = gib(peak);
-        self.end_by(number, FAILED, EndCause::OutOfMemory { peak })
+        self.end_by(number, FAILED, EndCause::OutOfMemory { peak, at_least: Bytes(0) })
     }
 
     pub fn end_by(&mut self, number: u32, outcome: Outcome, cause: EndCause) -> String {
@@ -359,6 +374,22 @@ impl Running {
         self.outside(device, held)
     }
 
+    /// A program of strangers holds so many GiB of a device.
+    pub fn computing(&mut self, device: u32, memory: u64) -> String {
+        let held = Outside { memory: gib(memory), has_strangers: true, ..Outside::default() };
+        self.outside(device, held)
+    }
+
+    /// A desktop holds so many GiB of a device.
+    pub fn drawing(&mut self, device: u32, memory: u64) -> String {
+        let held = Outside { memory: gib(memory), drawn: gib(memory), ..Outside::default() };
+        self.outside(device, held)
+    }
+
+    pub fn looked(&mut self) -> String {
+        self.step(SchedulerEvent::Looked)
+    }
+
     pub fn drain(&mut self, device: u32) -> String {
         self.step(SchedulerEvent::Drain(DeviceId(device)))
     }
@@ -404,6 +435,7 @@ fn text(effect: &Effect) -> String {
             let limit = limit.unwrap_or_default();
             format!("start {}{again} {}{limit}", task.number, place(placement))
         }
+        Effect::Look => "look".to_owned(),
         Effect::NotAdded(error) => format!("not added: {error}"),
         Effect::Stop { task, attempt } => format!("stop {}#{attempt}", task.number),
         Effect::Retrying { task, next_attempt, why, .. } => {

@@ -260,3 +260,29 @@ fn one_that_had_all_of_it_has_nothing_more_to_get() {
     lab.submit(task(1).at_least(4));
     assert_eq!(lab.out_of_memory(1, 23), "failed 1/1");
 }
+
+#[test]
+fn one_whose_memory_was_taken_runs_again_then_alone_and_never_fails_for_it() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(8));
+    for attempt in 2..=4 {
+        let again = lab.end_by(1, FAILED, EndCause::Crowded);
+        assert_eq!(again, format!("collateral 1#{attempt}, start 1#{attempt} on 10 with 8.0 GiB"));
+    }
+    let again = lab.end_by(1, FAILED, EndCause::Crowded);
+    assert_eq!(again, "alone 1#5, start 1#5 on 10 with 24.0 GiB");
+    for attempt in 6..400 {
+        let again = lab.end_by(1, FAILED, EndCause::Crowded);
+        assert!(again.starts_with(&format!("collateral 1#{attempt}")), "{again}");
+    }
+    assert_eq!(lab.end(1, FAILED), "failed 1/399");
+}
+
+#[test]
+fn one_that_ran_out_gets_what_its_kind_is_promised() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(4));
+    let cause = EndCause::OutOfMemory { peak: Bytes(6 << 30), at_least: Bytes(10 << 30) };
+    let again = lab.end_by(1, FAILED, cause);
+    assert_eq!(again, "with 10.0 GiB 1#2, start 1#2 on 10 with 10.0 GiB");
+}

@@ -213,6 +213,18 @@ fn what_was_asked_for_exactly_stays_promised() {
 }
 
 #[test]
+fn what_was_asked_for_exactly_can_be_raised_as_far_as_there_is_room() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(4));
+    lab.submit(task(2).memory(8));
+    lab.promise(1, 30);
+    let promised: Vec<_> = lab.state.devices().map(|load| load.promised).collect();
+    assert_eq!(promised, [gib(24)], "nothing joins it");
+    assert_eq!(lab.submit(task(3).memory(4)), "");
+    assert_eq!(lab.promise(1, 9), "start 3 on 10 with 4.0 GiB");
+}
+
+#[test]
 fn one_of_which_nothing_is_known_leaves_strangers_alone_and_joins_other_runs() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
     lab.strangers(10, 2);

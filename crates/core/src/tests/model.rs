@@ -175,6 +175,8 @@ impl Model {
                 self.revise(task, request, expected, probe);
             }
             SchedulerEvent::Cancel(task) => self.cancel(task, &mut effects),
+            // Nobody can look.
+            SchedulerEvent::Looked => {}
             SchedulerEvent::Hold => self.held = true,
             SchedulerEvent::Unhold => self.held = false,
             SchedulerEvent::MoreToCome(more) => self.more_to_come = more,
@@ -340,7 +342,12 @@ impl Model {
             let devices = self.pool.nodes.iter().flat_map(|node| &node.devices);
             let devices = devices.filter(|device| stays(device));
             let allowed = devices.filter(|device| request.models.contains(device.model));
-            return Some(match allowed.map(|device| device.memory).max() {
+            let allowed: Vec<&DeviceSpec> = allowed.collect();
+            let shares = matches!(request.gpus, GpuRequest::Share(_));
+            if shares && !allowed.is_empty() && allowed.iter().all(|device| device.one_process) {
+                return Some(RefusalReason::OneProcessEach);
+            }
+            return Some(match allowed.iter().map(|device| device.memory).max() {
                 None => RefusalReason::NoSuchModel,
                 Some(most) => RefusalReason::TooMuchMemory {
                     wanted: Bytes(memory).max(request.device_memory),
@@ -393,7 +400,9 @@ impl Model {
         let (request, placement) = (run.request.clone(), run.placement.clone());
         let task = &self.tasks[index];
         let out_of_memory = match cause {
-            EndCause::OutOfMemory { peak } if request.gpus != GpuRequest::None => Some(peak),
+            EndCause::OutOfMemory { peak, at_least } if request.gpus != GpuRequest::None => {
+                Some((peak, at_least))
+            }
             _ => None,
         };
         let why = if attempt == 0 {
@@ -409,8 +418,19 @@ impl Model {
         } else if cause == EndCause::Collateral && task.collateral < 16 {
             self.tasks[index].collateral += 1;
             Some(RetryReason::Collateral)
-        } else if let (Some(peak), true) = (out_of_memory, outcome.is_worth_retrying()) {
-            let next = self.next_rung(&request, &placement, peak.0);
+        } else if cause == EndCause::Crowded {
+            let alone = Request { memory: MemoryRequest::Whole, ..request.clone() };
+            let may_be_alone = request.gpus != GpuRequest::None && request != alone;
+            if task.collateral >= 3 && may_be_alone && self.impossible(&alone).is_none() {
+                self.change_need(index, alone);
+                Some(RetryReason::Alone)
+            } else {
+                self.tasks[index].collateral = task.collateral.saturating_add(1);
+                Some(RetryReason::Collateral)
+            }
+        } else if let (Some((peak, at_least)), true) = (out_of_memory, outcome.is_worth_retrying())
+        {
+            let next = self.next_rung(&request, &placement, (peak.0, at_least.0));
             if let Some((why, request)) = next {
                 self.change_need(index, request);
                 Some(why)
@@ -453,13 +473,13 @@ impl Model {
         &self,
         request: &Request,
         placement: &Placement,
-        peak: u64,
+        (peak, at_least): (u64, u64),
     ) -> Option<(RetryReason, Request)> {
         let mut next = request.clone();
         let devices = || self.pool.nodes.iter().flat_map(|node| &node.devices);
         if let MemoryRequest::Bytes(Bytes(before)) = request.memory {
             let step = 64 << 20;
-            let memory = (before + before / 2).max(peak + peak / 4);
+            let memory = (before + before / 2).max(peak + peak / 4).max(at_least);
             let memory = memory.div_ceil(step) * step;
             next.memory = MemoryRequest::Bytes(Bytes(memory));
             let allowed = devices().filter(|device| request.models.contains(device.model));
@@ -472,14 +492,18 @@ impl Model {
         next.memory = MemoryRequest::Whole;
         let company = |granted: &packhorse_model::Granted| {
             let memory = devices().find(|device| device.id == granted.device).unwrap().memory;
-            let held = self.outside.get(&granted.device).map_or(0, |held| held.memory.0);
+            let held = self
+                .outside
+                .get(&granted.device)
+                .map_or(0, |held| held.memory.0.saturating_sub(held.drawn.0));
             u128::from(held) * 20 > u128::from(memory.0)
         };
         let was_alone = if let MemoryRequest::AtLeast(_) = request.memory {
             placement.devices.iter().all(|granted| {
                 let its_own = |device: &&DeviceSpec| device.id == granted.device;
                 let memory = devices().find(its_own).unwrap().memory.0;
-                (memory.saturating_sub(granted.memory.0)) * 20 <= memory
+                let drawn = self.outside.get(&granted.device).map_or(0, |held| held.drawn.0);
+                memory.saturating_sub(granted.memory.0 + drawn) * 20 <= memory
             })
         } else {
             matches!(request.gpus, GpuRequest::Whole(_)) && !placement.devices.iter().any(company)
@@ -513,7 +537,12 @@ impl Model {
         let Place::Running(run) = &self.tasks[index].place else {
             return;
         };
-        if run.attempt != attempt || !matches!(run.request.memory, MemoryRequest::AtLeast(_)) {
+        let least = match run.request.memory {
+            MemoryRequest::AtLeast(_) => Bytes(0),
+            MemoryRequest::Bytes(asked) => asked,
+            MemoryRequest::Uncounted | MemoryRequest::Whole => return,
+        };
+        if run.attempt != attempt {
             return;
         }
         let mut placement = run.placement.clone();
@@ -526,7 +555,7 @@ impl Model {
             let all = self.tenants(device).iter().map(|tenant| tenant.memory).sum::<u64>();
             let others = all - granted.memory.max(seen).0 + self.outside(device.id).memory.0;
             let most = device.memory.0.saturating_sub(others);
-            granted.memory = memory.min(Bytes(most));
+            granted.memory = memory.min(Bytes(most)).max(least);
         }
         if let Place::Running(run) = &mut self.tasks[index].place {
             run.placement = placement;

@@ -134,6 +134,8 @@ fn whatever_a_driver_shows_does_no_harm() {
     let held = Outside {
         memory: Bytes(u64::MAX),
         runs: Bytes(u64::MAX),
+        drawn: Bytes(u64::MAX),
+        has_strangers: true,
         share: Milli(u32::MAX),
         attempts: u32::MAX,
         whole: false,

@@ -180,3 +180,77 @@ fn the_next_one_that_could_start_has_the_reservation() {
     assert_eq!(lab.submit(task(4).share(500)), "");
     assert_eq!(lab.done(2), "succeeded 2/1, start 3 on 10+11");
 }
+
+#[test]
+fn strangers_are_avoided_where_anything_else_fits() {
+    let mut lab = Lab::default().node(3).sizes(&[24, 24, 24]).start();
+    lab.computing(10, 20);
+    lab.computing(11, 4);
+    assert_eq!(lab.submit(task(1).share(500)), "start 1 on 12:0.5");
+    assert_eq!(lab.submit(task(2).share(500)), "start 2 on 12:0.5");
+    assert_eq!(lab.submit(task(3)), "start 3 on 11", "where they hold less");
+    assert_eq!(lab.submit(task(4).share(500)), "start 4 on 10:0.5", "rather than wait");
+}
+
+#[test]
+fn whole_devices_are_those_without_strangers() {
+    let mut lab = Lab::default().node(4).sizes(&[24; 4]).start();
+    lab.computing(10, 1);
+    lab.drawing(11, 1);
+    assert_eq!(lab.submit(task(1).whole(2)), "start 1 on 12+13");
+    assert_eq!(lab.submit(task(2)), "start 2 on 11", "a desktop is in the way least");
+}
+
+#[test]
+fn a_desktop_takes_memory_and_forbids_nothing() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.drawing(10, 2);
+    assert_eq!(lab.submit(task(1).at_least(6)), "start 1 on 10 with 22.0 GiB");
+    lab.done(1);
+    assert_eq!(lab.submit(task(2).alone()), "start 2 on 10 with 24.0 GiB");
+    lab.done(2);
+    assert_eq!(lab.submit(task(3).memory(23)), "", "there is not so much");
+    assert_eq!(lab.computing(10, 2), "");
+    assert_eq!(lab.submit(task(4).at_least(6)), "", "a program may take more");
+}
+
+#[test]
+fn who_is_there_is_looked_at_before_a_choice_and_not_otherwise() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 24]).look_lasts(2).start();
+    assert_eq!(lab.submit(task(1)), "look");
+    assert_eq!(lab.submit(task(2).no_gpu()), "", "one look at a time");
+    assert!(lab.why(1).contains("a look who is on the GPUs"), "{}", lab.why(1));
+    assert_eq!(lab.computing(10, 20), "");
+    assert_eq!(lab.looked(), "start 1 on 11, start 2 at node 1");
+    assert_eq!(lab.submit(task(3)), "start 3 on 10");
+    lab.submit(task(4));
+    lab.pass(3);
+    assert_eq!(lab.done(1), "succeeded 1/1, start 4 on 11", "there is nothing to choose");
+    lab.done(3);
+    lab.done(4);
+    assert_eq!(lab.submit(task(5).share(500)), "look");
+    assert_eq!(lab.looked(), "start 5 on 11:0.5");
+    assert_eq!(lab.submit(task(6).share(500)), "start 6 on 11:0.5");
+}
+
+#[test]
+fn a_device_for_one_process_is_not_shared_and_waits_for_strangers() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 24]).one_process(10).start();
+    assert_eq!(lab.submit(task(1)), "start 1 on 10");
+    assert_eq!(lab.submit(task(2).share(500)), "start 2 on 11:0.5");
+    assert_eq!(lab.submit(task(3).memory(4)), "start 3 on 11 with 4.0 GiB");
+    lab.done(1);
+    assert_eq!(lab.submit(task(4).share(600)), "", "not even the first of them");
+    lab.computing(10, 1);
+    assert_eq!(lab.submit(task(5)), "");
+    assert_eq!(lab.computing(10, 0), "");
+    assert_eq!(lab.outside(10, Outside::default()), "start 5 on 10");
+
+    let mut lab = Lab::default().node(1).sizes(&[24]).one_process(10).start();
+    for shared in [task(1).share(500), task(2).memory(4), task(3).alone()] {
+        let refused = lab.submit(shared);
+        assert!(refused.contains("EXCLUSIVE_PROCESS"), "{refused}");
+    }
+    assert_eq!(lab.drawing(10, 2), "");
+    assert_eq!(lab.submit(task(4)), "start 4 on 10");
+}

@@ -5,7 +5,13 @@ use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 use crate::tests::lab::{Lab, Running, task};
 
 fn device(id: u32) -> DeviceSpec {
-    DeviceSpec { id: DeviceId(id), near_cores: vec![], memory: Bytes(0), model: 0 }
+    DeviceSpec {
+        id: DeviceId(id),
+        near_cores: vec![],
+        memory: Bytes(0),
+        model: 0,
+        one_process: false,
+    }
 }
 
 fn node(id: u32, devices: &[u32]) -> NodeSpec {

@@ -2,8 +2,13 @@ use crate::{CoreSpec, DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings, 
 use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 
 fn node(id: u32, devices: &[u32], cores: &[u32]) -> NodeSpec {
-    let device =
-        |&id: &u32| DeviceSpec { id: DeviceId(id), near_cores: vec![], memory: Bytes(0), model: 0 };
+    let device = |&id: &u32| DeviceSpec {
+        id: DeviceId(id),
+        near_cores: vec![],
+        memory: Bytes(0),
+        model: 0,
+        one_process: false,
+    };
     NodeSpec {
         id: NodeId(id),
         devices: devices.iter().map(device).collect(),

@@ -144,7 +144,8 @@ impl Needs {
         let family = kind.family.as_ref().filter(|_| own.memory.is_none());
         let family = family.and_then(|family| self.families.get(family));
         let need = family.map(|family| family.need(models));
-        need.filter(|need| need.memory.is_some()).unwrap_or(own)
+        let need = need.filter(|need| need.memory.is_some()).unwrap_or(own);
+        Need { raised: own.raised, ..need }
     }
 
     /// What a measurement of this kind is remembered by: if its details do not matter, one
@@ -192,6 +193,7 @@ impl Needs {
             return;
         };
         shape.waiting.remove(&task);
+        shape.given.remove(&task);
         let family = kind.family.as_ref().filter(|_| shape.waiting.is_empty());
         if let Some(family) = family.and_then(|family| self.families.get_mut(family)) {
             family.unmeasured.remove(&kind.signature);

@@ -44,6 +44,13 @@ impl Engine {
         self.evict_from(device);
     }
 
+    /// The driver reported an error of some program on a device.
+    pub(crate) fn program_faulted(&mut self, device: DeviceId, error: String) {
+        if let Some(unit) = self.monitor.units.get_mut(device.0 as usize) {
+            unit.fault = Some((self.now.monotonic, error));
+        }
+    }
+
     /// Ends what runs on a device because of the device.
     fn evict_from(&mut self, device: DeviceId) {
         let mut on_it: Vec<TaskId> = Vec::new();

@@ -1,5 +1,5 @@
-//! What brought an attempt's end about: itself, too little memory, somebody else, or the
-//! device.
+//! Attempts that have ended: their devices are looked at and their logs read, then what
+//! brought the end about is decided, told, and learned from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,11 @@ use packhorse_model::{
 };
 
 use super::needs::VramUse;
-use super::oom::{OomSign, tells_another_error};
 use super::rest::with_margin;
 use super::track::{PromiseState, Track};
 use crate::action::{Action, LogTail};
 use crate::engine::Engine;
 use crate::run::Run;
-use crate::task::Eviction;
 
 /// How long an end waits for a look at the devices.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,9 +35,9 @@ pub(crate) struct PendingEnd {
 
 /// What an attempt wrote last.
 #[derive(Debug, Default)]
-struct ReadLog {
-    tail: Option<Vec<u8>>,
-    mps_failed: bool,
+pub(super) struct ReadLog {
+    pub(super) tail: Option<Vec<u8>>,
+    pub(super) mps_failed: bool,
 }
 
 impl PendingEnd {
@@ -61,7 +59,7 @@ pub(crate) struct Judgement {
     pub(crate) peak: Option<Bytes>,
 }
 
-fn has_failed(outcome: Outcome) -> bool {
+pub(super) fn has_failed(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Failed { .. } | Outcome::Killed { .. })
 }
 
@@ -145,7 +143,7 @@ impl Engine {
         }
         // One that teaches is back in line before those like it learn of it.
         let teaches = self.tasks.get(&id).is_some_and(|task| task.need.is_some());
-        let holds = teaches || evicted.is_some();
+        let holds = teaches || devices.iter().any(|&device| self.is_claimed(device));
         if holds {
             self.hold();
         }
@@ -161,15 +159,18 @@ impl Engine {
             let wanted_more = out_of_memory && track.promise == PromiseState::Rested;
             track.grew_late.is_some() || wanted_more
         });
+        let outgrew = track.as_ref().is_some_and(Track::outgrew);
         let measured = track.and_then(|track| track.measurement(id));
         let by_growth = measured.is_some_and(|measured| measured.by_growth);
-        if out_of_memory {
-            // From here on the ladder says what it gets.
-            self.forget_need(id);
-        }
         if let Some(measured) = measured {
             self.tell(EventKind::Measured(measured));
             self.teach(&end, &devices, (out_of_memory, grew_late), measured);
+            // With less than it held it need not try again.
+            if evicted.is_some() {
+                self.kind_needs(id, with_margin(measured.peak), Duration::ZERO);
+            } else if outgrew {
+                self.needs_at_least(id, with_margin(measured.peak));
+            }
         }
         self.attempt_ended(Judgement {
             end,
@@ -181,202 +182,12 @@ impl Engine {
         if probe {
             self.probe_over(id);
         }
-        if let Some(Eviction::Crowded { grown, device, .. }) = evicted {
-            let track = self.monitor.tracks.get(&grown);
-            if track.is_some_and(|track| track.is_claiming() && track.on(device).is_some()) {
-                // What it was moved away for, before anybody else has it.
-                self.promise(grown, device, Bytes(u64::MAX));
-            }
-            if let Some(measured) = measured {
-                // With less than it held it need not try again.
-                self.kind_needs(id, with_margin(measured.peak), Duration::ZERO);
-            }
-            let task = self.tasks.get(&id);
-            if let Some(need) = task.and_then(|task| task.need.as_ref()) {
-                self.revise_waiting(&Arc::clone(&need.kind.signature));
-            }
+        for &device in &devices {
+            self.give_to_claimants(device);
         }
         if holds {
             self.unhold();
         }
-    }
-
-    /// Who or what is to blame for a failure, if it is not the task alone.
-    fn blame(
-        &mut self,
-        end: &AttemptEnd,
-        devices: &[DeviceId],
-        evicted: Option<Eviction>,
-        log: &ReadLog,
-    ) -> Option<(EndCause, String)> {
-        if let Some(evicted) = evicted.filter(|_| !end.outcome.is_success()) {
-            let note = match evicted {
-                Eviction::DeviceLost => "its GPU was taken out while it ran".to_owned(),
-                Eviction::Crowded { grown, device, held } => {
-                    let who = if grown == end.task { "it".to_owned() } else { grown.to_string() };
-                    let name = self.device_name(device);
-                    format!(
-                        "moved away, because {who} grew to {held} on {name} after its memory had rested"
-                    )
-                }
-            };
-            return Some((EndCause::Collateral, note));
-        }
-        if !has_failed(end.outcome) || devices.is_empty() || !self.monitor.is_watching() {
-            return None;
-        }
-        let mut on = devices.iter();
-        if let Some(&device) = on.find(|&&device| self.monitor.is_drained(device)) {
-            let note = format!("{} failed while it ran", self.device_name(device));
-            return Some((EndCause::Collateral, note));
-        }
-        if log.mps_failed
-            && let Some(blame) = self.server_died(end, devices)
-        {
-            return Some(blame);
-        }
-        self.out_of_memory(end, devices, log.tail.as_deref())
-    }
-
-    fn out_of_memory(
-        &self,
-        end: &AttemptEnd,
-        devices: &[DeviceId],
-        written: Option<&[u8]>,
-    ) -> Option<(EndCause, String)> {
-        let track = self.monitor.tracks.get(&end.task);
-        let cramped = track.is_some_and(Track::was_cramped);
-        let found = self.oom_signs.find(end.outcome, written, cramped);
-        let found = found.or_else(|| {
-            // Some die without a word. If the device had no room left for as much as the
-            // task took last, that is why.
-            let is_silent =
-                written.is_none_or(|written| !tells_another_error(end.outcome, written));
-            let is_why = cramped && is_silent;
-            is_why.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
-        });
-        let Some(found) = found else {
-            let error = written.and_then(|written| self.oom_signs.caught(written))?;
-            let note = format!(
-                "{}; its last error is `{error}` (it had caught one of GPU memory before)",
-                end.outcome
-            );
-            return Some((EndCause::Own, note));
-        };
-        let sign = &found.what;
-        let peak = track.and_then(Track::peak).unwrap_or_default();
-        let within = track.is_some_and(|track| {
-            let is_promised = track.devices.iter().all(|on| on.promised.0 > 0);
-            // What the device grew by may have been somebody else's doing.
-            is_promised && (track.outgrew(None).is_none() || track.is_by_growth())
-        });
-        if within && let Some((other, device)) = self.culprit(end.task, devices) {
-            let note = format!(
-                "out of GPU memory ({sign}), because {other} outgrew what it was promised on {}",
-                self.device_name(device)
-            );
-            return Some((EndCause::Collateral, note));
-        }
-        if within && let Some((device, held)) = self.taken_by_others(end.task, devices) {
-            let note = format!(
-                "out of GPU memory ({sign}), because others hold {held} on {}",
-                self.device_name(device)
-            );
-            return Some((EndCause::Collateral, note));
-        }
-        let mut note = format!("out of GPU memory ({sign})");
-        let promised = track.and_then(|track| track.devices.iter().map(|on| on.promised).max());
-        if let Some(promised) = promised.filter(|promised| promised.0 > 0) {
-            note = format!("{note}, seen at {peak} of {promised}");
-        }
-        if let Some(asked) = found.asked {
-            note = format!("{note}, when it asked for {asked} more");
-        }
-        if let Some(error) = found.later_error {
-            note = format!("{note}; later it wrote `{error}`");
-        }
-        // It needs at least what it had and what it could not get.
-        let asked = found.asked.unwrap_or_default();
-        let mut peak = Bytes(peak.0.saturating_add(asked.0));
-        if let Some(all) = track.and_then(|track| self.filled_alone(end.task, track, asked)) {
-            // The same again would come to the same.
-            note = format!("{note}, with a GPU to itself");
-            peak = peak.max(Bytes(all.0.saturating_add(1)));
-        } else {
-            // All of it may be enough: some of what it had may have been given back.
-            let memory = devices.iter().filter_map(|it| self.devices.get(it.0 as usize));
-            let memory = memory.map(|info| info.memory).filter(|all| all.0 > 0);
-            peak = memory.min().map_or(peak, |all| peak.min(all));
-        }
-        Some((EndCause::OutOfMemory { peak }, note))
-    }
-
-    /// The memory of a device that had none left for what a task asked for, though hardly
-    /// anybody else was on it. A limit of MPS ends a task before that.
-    fn filled_alone(&self, task: TaskId, track: &Track, asked: Bytes) -> Option<Bytes> {
-        if self.mps.is_used() {
-            return None;
-        }
-        track.devices.iter().find_map(|on| {
-            let index = on.device.0 as usize;
-            let (info, unit) = (self.devices.get(index)?, self.monitor.units.get(index)?);
-            let (held, surroundings) = on.last?;
-            let (all, free) = (info.memory, surroundings.free?);
-            let little = all.0 / 20;
-            let others = all.0.saturating_sub(held.0.saturating_add(free.0));
-            let is_full = free.0 < asked.0.max(little) && others <= little;
-            let mut tracks = self.monitor.tracks.iter();
-            let shared = tracks.any(|(&other, it)| other != task && it.on(on.device).is_some());
-            (is_full && !shared && unit.lingering.is_none()).then_some(all)
-        })
-    }
-
-    /// A neighbour that holds more than it was promised on one of these devices, or has
-    /// grown since the victim came, after its memory had rested; or one that did, and ended
-    /// a moment before the victim.
-    fn culprit(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(TaskId, DeviceId)> {
-        let victims = self.monitor.tracks.get(&victim);
-        let since = victims.map(|track| track.since);
-        let ended = victims.and_then(|track| track.ended);
-        let ended = ended.unwrap_or(self.now.monotonic);
-        let past = devices.iter().flat_map(|&device| {
-            let unit = self.monitor.units.get(device.0 as usize);
-            let grown = unit.into_iter().flat_map(|unit| &unit.grown);
-            let grown = grown.filter(|it| since.is_some_and(|since| it.concerns(since, ended)));
-            grown.map(move |it| (it.task, device))
-        });
-        let others = self.monitor.tracks.iter();
-        let outgrown = others.filter_map(|(&task, track)| {
-            let has_grown = track.grew_late.is_some() && track.grew_late >= since;
-            let mut on = devices.iter();
-            let on = on.find_map(|&device| {
-                let outgrew = track.outgrew(Some(device));
-                outgrew.or_else(|| track.on(device).filter(|_| has_grown))
-            })?;
-            Some((task, on.device))
-        });
-        let other = |(task, _): &(TaskId, DeviceId)| *task != victim;
-        let past = past.filter(other).min();
-        outgrown.filter(other).min().or(past)
-    }
-
-    /// One of these devices on which others hold more than our promises leave, or did when
-    /// the victim was last seen there, and how much.
-    fn taken_by_others(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(DeviceId, Bytes)> {
-        let track = self.monitor.tracks.get(&victim);
-        let loads = self.state.devices();
-        let mut loads = loads.filter(|load| devices.contains(&load.device));
-        loads.find_map(|load| {
-            let told = self.other_runs.told.get(load.device.0 as usize)?;
-            let left = load.memory.0.saturating_sub(load.promised.0);
-            let seen = track.and_then(|track| track.on(load.device)?.last);
-            let seen = seen.map(|(_, surroundings)| surroundings.others);
-            let held = told.memory.max(seen.unwrap_or_default());
-            // A desktop's few windows do not crowd anybody out.
-            let taken_by_others = held.0 > left.max(load.memory.0 / 20);
-            // What they were promised may be more than there is.
-            taken_by_others.then_some((load.device, held.min(load.memory)))
-        })
     }
 
     /// Remembers what an attempt was seen to need.
@@ -409,7 +220,8 @@ impl Engine {
         let peak = LearnedPeak {
             at: self.now.wall,
             peak: measured.peak,
-            error: measured.error,
+            // It cannot have held more than there is.
+            error: measured.error.min(Bytes(device.memory.0.saturating_sub(measured.peak.0))),
             duration: (end.outcome.is_success() && origin != PeakOrigin::Probe).then_some(end.took),
             origin,
         };

@@ -14,6 +14,9 @@
 
 mod attribution;
 mod awake;
+mod blame;
+mod choice;
+mod evidence;
 mod family;
 mod growth;
 mod health;
@@ -22,6 +25,7 @@ mod lingering;
 mod monitor;
 mod needs;
 mod oom;
+mod outgrown;
 mod pace;
 mod probing;
 mod rest;
@@ -35,5 +39,5 @@ pub use oom::{OomSigns, OomSignsError};
 
 pub(crate) use family::Kind;
 pub(crate) use judge::Judgement;
-pub(crate) use monitor::Monitor;
-pub(crate) use needs::{Needs, VramNeed, VramUse};
+pub(crate) use monitor::{FRESH, Monitor};
+pub(crate) use needs::{Needs, VramNeed, VramUse, models_together};

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::attribution::{Attribution, attribute};
 use super::awake::Awake;
+use super::choice::CHOICE;
 use super::health::lost;
 use super::judge::PendingEnd;
 use super::lingering::Lingering;
@@ -16,13 +17,13 @@ use super::pace::Pace;
 use super::tenant::Tenancy;
 use super::track::{NOISE_FLOOR, PastGrowth, Surroundings, Track};
 use crate::action::Action;
-use crate::engine::Engine;
+use crate::engine::{Engine, UseLimit};
 use crate::input::DeviceView;
 
 /// How long a look at a device keeps tasks from the others as well.
 const SLOW: Duration = Duration::from_secs(2);
 /// An older look is no ground to place a task on.
-const FRESH: Duration = Duration::from_millis(2500);
+pub(crate) const FRESH: Duration = Duration::from_millis(2500);
 
 /// How many that took too much of a device are remembered after their end.
 const MOST_GROWN: usize = 16;
@@ -43,6 +44,8 @@ pub(crate) struct Monitor {
     pub(super) units: Vec<UnitState>,
     /// Ends that wait for a look at the devices.
     pub(crate) pending: Vec<PendingEnd>,
+    /// Since when the scheduler waits for a look, to choose one of several devices.
+    pub(super) choosing: Option<Duration>,
     awake: Awake,
     /// When the next look is due, if one is needed.
     due: Option<Duration>,
@@ -55,10 +58,10 @@ pub(super) struct UnitState {
     pub(super) attributions: Vec<Attribution>,
     free: Option<Bytes>,
     /// When it was last looked at.
-    sampled: Option<Duration>,
+    pub(super) sampled: Option<Duration>,
     pub(super) drained: bool,
     /// Since when a sample was asked for and has not come.
-    unanswered: Option<Duration>,
+    pub(super) unanswered: Option<Duration>,
     /// Since when a look at it is waited for. What others hold there is not known
     /// meanwhile, so nothing that asks for memory is placed there.
     pub(super) awaited: Option<Duration>,
@@ -67,8 +70,10 @@ pub(super) struct UnitState {
     /// Memory that should be gone.
     pub(super) lingering: Option<Lingering>,
     pub(super) tenancy: Tenancy,
-    /// Those that took too much of it, and ended while others were there.
+    /// Tasks that took too much of it, and ended while others were there.
     pub(super) grown: Vec<PastGrowth>,
+    /// The last error of a program that the driver reported on it, and when.
+    pub(super) fault: Option<(Duration, String)>,
 }
 
 impl UnitState {
@@ -90,7 +95,7 @@ impl UnitState {
     }
 
     /// Whether what is known of it is of this moment, or nearly so.
-    fn is_fresh(&self, now: Duration) -> bool {
+    pub(super) fn is_fresh(&self, now: Duration) -> bool {
         self.sampled.is_some_and(|at| now.saturating_sub(at) <= FRESH)
     }
 }
@@ -184,13 +189,16 @@ impl Engine {
         if !self.monitor.is_watching() {
             return;
         }
-        if !std::mem::replace(&mut self.monitor.counting, true) {
+        let begins = !std::mem::replace(&mut self.monitor.counting, true);
+        if begins {
             // Before the look, which is to see them.
             self.track_running();
         }
         let mut stale = false;
         for unit in &mut self.monitor.units {
-            if !unit.drained && unit.awaited.is_none() && !unit.is_fresh(now) {
+            // What attempts hold that nobody followed so far has to be seen, too.
+            let is_known = !begins && unit.is_fresh(now);
+            if !unit.drained && unit.awaited.is_none() && !is_known {
                 unit.awaited = Some(now);
                 stale = true;
             }
@@ -248,14 +256,24 @@ impl Engine {
     pub(crate) fn look_around(&mut self) {
         let now = self.now.monotonic;
         let waits = self.has_waiting();
+        if self.monitor.choosing.is_some_and(|since| since + CHOICE <= now) {
+            self.end_choice();
+        }
         let monitor = &mut self.monitor;
         let told = self.other_runs.told.iter().zip(&monitor.units);
         let mut told = told.filter(|(_, unit)| !unit.drained);
         let others = told.any(|(told, _)| told.memory.0 > 0);
         let lingers = monitor.units.iter().any(UnitState::is_awaiting_release);
         let awaited = monitor.units.iter().any(|unit| unit.awaited.is_some());
+        let choice_over = monitor.choosing.map(|since| since + CHOICE);
+        // A device that one process at a time may use is free when a stranger has left it.
+        let told = self.other_runs.told.iter().zip(&self.devices);
+        let mut occupied = told.filter(|(told, _)| told.has_strangers);
+        let occupied = occupied.any(|(_, device)| device.use_limit == UseLimit::OneProcess);
         let needed = !monitor.pending.is_empty()
+            || (waits && occupied && !monitor.units.is_empty())
             || lingers
+            || choice_over.is_some()
             || monitor.counting
                 && (!monitor.tracks.is_empty()
                     || (waits && others)
@@ -272,6 +290,7 @@ impl Engine {
             monitor.ask(now);
             due = now + monitor.pace.interval();
         }
+        due = choice_over.map_or(due, |over| over.min(due));
         let (mut slow, mut silent) = (Vec::new(), Vec::new());
         let silence = monitor.silence;
         for (index, unit) in monitor.units.iter_mut().enumerate() {
@@ -334,6 +353,7 @@ impl Engine {
         let unit = &mut monitor.units[view.device];
         unit.sampled = Some(view.at);
         unit.unanswered = unit.unanswered.filter(|&since| since > view.at);
+        self.end_choice_if_seen();
     }
 
     /// Works out who holds what; whether anything of ours grew.
@@ -344,7 +364,8 @@ impl Engine {
         let on_it = monitor.tracks.values().filter_map(|track| track.on(device));
         let promised: u64 = on_it.map(|on| on.promised.0).sum();
         let members = view.members.iter();
-        let found = members.map(|member| attribute(member, Bytes(promised)));
+        let has_ours = self.state.attempts_on(device) > 0;
+        let found = members.map(|member| attribute(member, Bytes(promised), has_ours));
         let free = view.members.iter().filter_map(|member| member.memory);
         let unit = &mut monitor.units[index];
         unit.attributions = found.collect();
@@ -379,12 +400,13 @@ impl Engine {
         let index = view.device;
         let busy = view.members.iter().filter_map(|member| member.utilisation);
         let busy = busy.max();
-        let (others, _) = self.memory_of_others(index);
+        let others = self.held_by_others(index).memory;
         let monitor = &mut self.monitor;
         let mut grew = false;
         let mut news = Vec::new();
         let unit = &monitor.units[index];
-        let surroundings = Surroundings { free: unit.free, others, strangers: unit.strangers() };
+        let surroundings =
+            Surroundings { at: view.at, free: unit.free, others, strangers: unit.strangers() };
         for (&task, track) in &mut monitor.tracks {
             // One that has ended stays as it was last seen alive, also while nobody has
             // been told yet.
@@ -416,11 +438,13 @@ impl Engine {
 
     /// Tells the scheduler what others hold on a device, if that has changed.
     pub(crate) fn tell_outside(&mut self, index: usize) {
-        let (mut memory, runs) = self.memory_of_others(index);
+        let seen = self.held_by_others(index);
+        let (mut memory, runs, mut drawn) = (seen.memory, seen.runs, seen.drawn);
+        let has_strangers = seen.has_strangers;
         let mut unseen = self.monitor.is_unseen(index);
         let device = &self.devices[index];
         if unseen {
-            memory = memory.max(device.memory);
+            (memory, drawn) = (memory.max(device.memory), Bytes(0));
         }
         let unit = self.monitor.units.get(index);
         let lingering = unit.and_then(|unit| unit.lingering.as_ref());
@@ -432,13 +456,16 @@ impl Engine {
             unseen = true;
             held.whole = true;
         }
-        let held = Outside { memory, runs, unseen, ..held };
+        let held = Outside { memory, runs, drawn, has_strangers, unseen, ..held };
         let told = &mut self.other_runs.told[index];
         let is_noise = |new: Bytes, old: Bytes| {
             new.0.abs_diff(old.0) <= NOISE_FLOOR && (new.0 == 0) == (old.0 == 0)
         };
-        let but_for_memory = Outside { memory, runs, ..*told };
-        if is_noise(memory, told.memory) && is_noise(runs, told.runs) && held == but_for_memory {
+        let but_for_memory = Outside { memory, runs, drawn, ..*told };
+        let is_noise = is_noise(memory, told.memory)
+            && is_noise(runs, told.runs)
+            && is_noise(drawn, told.drawn);
+        if is_noise && held == but_for_memory {
             return;
         }
         *told = held;
@@ -446,15 +473,14 @@ impl Engine {
         self.step(SchedulerEvent::Outside { device, held });
     }
 
-    /// The memory of a device that others were seen to hold or may still take, and how
-    /// much of it other runs do.
-    fn memory_of_others(&self, index: usize) -> (Bytes, Bytes) {
+    /// The memory of a device that others were seen to hold or may still take.
+    fn held_by_others(&self, index: usize) -> Outside {
         let keys = &self.devices[index].keys;
         let Some(unit) = self.monitor.units.get(index) else {
             // Nobody can look, so what other runs were promised is all we know.
             let promised = keys.iter().map(|key| self.other_runs.growth(key, &[]));
             let promised = Bytes(promised.max().unwrap_or(0));
-            return (promised, promised);
+            return Outside { memory: promised, runs: promised, ..Outside::default() };
         };
         let members = unit.attributions.iter().enumerate();
         let memory = members.map(|(member, found)| {
@@ -467,7 +493,18 @@ impl Engine {
             let runs = runs.saturating_add(growth);
             (Bytes(found.strangers.0.saturating_add(runs)), Bytes(runs))
         });
-        memory.max().unwrap_or_default()
+        let (memory, runs) = memory.max().unwrap_or_default();
+        // Of a group, what is left is as much as on the member where programs hold most.
+        let members = unit.attributions.iter();
+        let computing = members.map(|found| found.strangers.0.saturating_sub(found.drawn.0)).max();
+        let strangers = memory.0.saturating_sub(runs.0);
+        Outside {
+            memory,
+            runs,
+            drawn: Bytes(strangers.saturating_sub(computing.unwrap_or(0))),
+            has_strangers: unit.attributions.iter().any(|found| found.has_strangers),
+            ..Outside::default()
+        }
     }
 
     /// Whether samples of a device should describe its processes: somebody may soon be told
@@ -490,6 +527,7 @@ impl Engine {
     /// An attempt is over: its memory is others' until the driver shows it gone.
     pub(super) fn untrack(&mut self, task: TaskId) -> Option<Track> {
         let now = self.now.monotonic;
+        let kind = self.kind_of_task(task);
         let monitor = &mut self.monitor;
         let track = monitor.tracks.remove(&task)?;
         let mut touched = Vec::new();
@@ -498,7 +536,7 @@ impl Engine {
             let Some(unit) = monitor.units.get_mut(index) else {
                 continue;
             };
-            if let Some(grown) = track.past_growth(task, on.device, now) {
+            if let Some(grown) = track.past_growth(task, kind.clone(), on.device, now) {
                 let others = monitor.tracks.values().filter(|it| it.on(on.device).is_some());
                 let first = others.map(|other| other.since).min();
                 unit.grown.retain(|it| first.is_some_and(|since| it.ended >= since));

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use packhorse_core::{ProbePlan, Submission};
+use packhorse_core::{ProbePlan, SchedulerEvent, Submission};
 use packhorse_intake::probe::probe_command;
 use packhorse_intake::signature::{Signature, SignatureDraft};
 use packhorse_model::{
@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::family::{Family, Kind, LearnedPeaks};
 use super::probing::Probing;
 use super::shape::{Need, Shape, sizes};
-use crate::engine::{DeviceInfo, Engine};
+use crate::engine::{DeviceInfo, Engine, UseLimit};
 use crate::run::Run;
 use crate::task::{Task, submission};
 
@@ -63,15 +63,26 @@ impl VramUse {
     /// What a task that needs `request` otherwise asks for, whose like needed `need`. One of
     /// which nothing is known has all that is free on a device; and one that would not fit
     /// into any device with its margin has one to itself.
-    fn request(self, need: Need, devices: &[DeviceInfo], request: &Request) -> MemoryRequest {
+    fn request(
+        self,
+        need: Need,
+        at_least: Bytes,
+        devices: &[DeviceInfo],
+        request: &Request,
+    ) -> MemoryRequest {
         let memory = match self {
             Self::Learned => need.memory,
             Self::Bounded(bytes) => need.memory.or(Some(bytes)),
+            // What was given counts, unless it was seen to be too little.
+            Self::Given(bytes) if need.raised.is_some() => need.memory.max(Some(bytes)),
+            Self::Given(bytes) if at_least > bytes => Some(at_least),
             Self::Uncounted | Self::Given(_) | Self::Measured => return self.at_first(),
         };
+        let memory = memory.map(|memory| memory.max(need.raised.unwrap_or_default()).max(at_least));
         let (smallest, largest) = sizes(devices, request.models);
         let is_share = matches!(request.gpus, GpuRequest::Share(_));
-        let least = need.rested.unwrap_or(Bytes(smallest.0 / LEAST_FREE));
+        let rested = need.rested.max(need.raised).max(Some(at_least)).filter(|it| it.0 > 0);
+        let least = rested.unwrap_or(Bytes(smallest.0 / LEAST_FREE));
         match memory {
             Some(memory) if memory < largest => MemoryRequest::Bytes(memory),
             // Whoever needs nearly all of a device gets it to itself.
@@ -108,6 +119,18 @@ pub fn models_named(devices: &[DeviceInfo], names: &str) -> Models {
     Models(bits)
 }
 
+/// Those of `models` of which a program can have several devices.
+pub(crate) fn models_together(devices: &[DeviceInfo], models: Models) -> Models {
+    let mut bits = models.0;
+    for (number, model) in self::models(devices).iter().enumerate().take(64) {
+        let mut alike = devices.iter().filter(|device| device.model == *model);
+        if alike.any(|device| device.use_limit == UseLimit::NothingBeside) {
+            bits &= !(1 << number);
+        }
+    }
+    Models(bits)
+}
+
 /// What was learned of the commands of all runs.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
@@ -126,6 +149,10 @@ pub(crate) struct VramNeed {
     request: Request,
     /// How it is measured.
     pub(crate) probe: Option<Arc<Command>>,
+    /// What it was seen to need itself.
+    pub(super) at_least: Bytes,
+    /// Whether nothing that is learned changes what it asks for any more.
+    is_settled: bool,
 }
 
 /// What a task is remembered by that is started from `folder`, but for what is in files.
@@ -167,7 +194,7 @@ impl<'a> Forecast<'a> {
         let mut submission = submission(id, spec, self.devices, self.slots);
         let request = &mut submission.request;
         let need = self.needs.need(&kind, request.models);
-        request.memory = VramUse::of(spec).request(need, self.devices, request);
+        request.memory = VramUse::of(spec).request(need, Bytes(0), self.devices, request);
         submission.expected = need.expected;
         Ok(submission)
     }
@@ -181,7 +208,7 @@ impl Engine {
         let need = self.needs.need(&kind, request.models);
         submission.expected = need.expected;
         let vram = task.vram();
-        submission.request.memory = vram.request(need, &self.devices, &request);
+        submission.request.memory = vram.request(need, Bytes(0), &self.devices, &request);
         let probe = task.spec.probe.as_ref();
         let probe = probe.and_then(|probe| probe_command(probe, &task.command));
         if matches!(vram, VramUse::Learned | VramUse::Bounded(_)) {
@@ -191,8 +218,18 @@ impl Engine {
                 submission.probe = self.appoint(&kind.signature, submission);
             }
             self.needs.wait(&self.devices, &kind, submission.id);
+        } else {
+            let shape = self.needs.shape(&self.devices, &kind.signature);
+            shape.given.insert(submission.id);
         }
-        task.need = Some(Box::new(VramNeed { kind, request, probe: probe.map(Arc::new) }));
+        let probe = probe.map(Arc::new);
+        task.need = Some(Box::new(VramNeed {
+            kind,
+            request,
+            probe,
+            at_least: Bytes(0),
+            is_settled: false,
+        }));
     }
 
     /// Takes note of what an attempt was seen to need, which is remembered as `signature`,
@@ -228,27 +265,47 @@ impl Engine {
         if shape.waiting.is_empty() {
             return;
         }
-        let mut waiting: Vec<TaskId> = shape.waiting.iter().copied().collect();
-        waiting.sort_unstable();
+        let waiting = shape.waiting.iter().copied().collect();
+        self.revise_all(waiting);
+    }
+
+    /// Tells the scheduler what each of these tasks needs by now.
+    pub(super) fn revise_all(&mut self, mut tasks: Vec<TaskId>) {
+        tasks.sort_unstable();
         // All of them at once, before the first one starts.
         self.hold();
-        for id in waiting {
-            let Some(task) = self.tasks.get(&id) else {
-                continue;
-            };
-            let Some(need) = &task.need else {
-                continue;
-            };
-            let mut request = need.request.clone();
-            let known = self.needs.need(&need.kind, request.models);
-            if known.memory.is_none() && need.probe.is_some() {
-                // It will be known when that was measured.
-                continue;
+        for id in tasks {
+            if let Some(revision) = self.revision(id) {
+                self.step(revision);
             }
-            request.memory = task.vram().request(known, &self.devices, &request);
-            self.revise(id, request, known.expected, ProbePlan::None);
         }
         self.unhold();
+    }
+
+    /// What the scheduler is to be told of what a task needs by now.
+    pub(crate) fn revision(&self, id: TaskId) -> Option<SchedulerEvent> {
+        let task = self.tasks.get(&id)?;
+        let need = task.need.as_ref().filter(|need| !need.is_settled)?;
+        let mut request = need.request.clone();
+        let known = self.needs.need(&need.kind, request.models);
+        if known.memory.is_none() && need.probe.is_some() {
+            // It will be known when that was measured.
+            return None;
+        }
+        let vram = task.vram();
+        request.memory = vram.request(known, need.at_least, &self.devices, &request);
+        let (expected, probe) = (known.expected, ProbePlan::None);
+        Some(SchedulerEvent::Revise { task: id, request, expected, probe })
+    }
+
+    /// A task has GPUs to itself after it had run out of memory. Nothing that is learned
+    /// later takes that from it.
+    pub(crate) fn keep_request(&mut self, id: TaskId) {
+        self.forget_need(id);
+        let task = self.tasks.get_mut(&id);
+        if let Some(need) = task.and_then(|task| task.need.as_mut()) {
+            need.is_settled = true;
+        }
     }
 
     /// A task does not wait to know any more.

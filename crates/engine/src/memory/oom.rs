@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use memchr::memmem;
 use packhorse_model::{Bytes, Outcome};
 
+use super::evidence::{Ending, LastWords};
+
 /// What programs write when a GPU has no memory left, and who writes it.
 const TEXTS: [(&str, &str); 24] = [
     ("PyTorch", "CUDA out of memory"),
@@ -51,18 +53,38 @@ const ASKING: [&str; 2] = ["to allocate ", "allocating "];
 
 /// A sign that an attempt ran out of memory.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct OomSign {
+pub(super) struct OomSign {
     /// In words.
-    pub(crate) what: String,
+    pub(super) what: String,
     /// What it could not get, if it said so.
-    pub(crate) asked: Option<Bytes>,
+    pub(super) asked: Option<Bytes>,
     /// An error that it wrote after that.
-    pub(crate) later_error: Option<String>,
+    pub(super) later_error: Option<String>,
+}
+
+/// What the end of an attempt, and what it wrote, tell about GPU memory.
+#[derive(Debug)]
+pub(super) struct LogReading {
+    pub(super) words: LastWords,
+    pub(super) ending: Ending,
+    /// What it says of GPU memory, near the end or not.
+    pub(super) sign: Option<OomSign>,
+}
+
+impl LogReading {
+    fn silent(outcome: Outcome) -> Self {
+        let ending = match outcome {
+            // 129 and more is how a shell tells of a signal.
+            Outcome::Killed { .. } | Outcome::Failed { code: 129..=192 } => Ending::Signal,
+            _ => Ending::Status,
+        };
+        Self { words: LastWords::Nothing, ending, sign: None }
+    }
 }
 
 impl OomSign {
     /// One that has nothing to do with what was written.
-    pub(crate) fn unwritten(what: String) -> Self {
+    fn unwritten(what: String) -> Self {
         Self { what, asked: None, later_error: None }
     }
 }
@@ -113,26 +135,30 @@ impl OomSigns {
         Ok(signs)
     }
 
-    /// The sign of it in how an attempt ended, or in what it wrote: near the end, or
-    /// anywhere if its device was seen without room.
-    pub(crate) fn find(
-        &self,
-        outcome: Outcome,
-        written: Option<&[u8]>,
-        was_cramped: bool,
-    ) -> Option<OomSign> {
+    /// What the end of an attempt, and what it wrote, tell about GPU memory.
+    pub(super) fn read(&self, outcome: Outcome, written: Option<&[u8]>) -> LogReading {
+        let mut reading = LogReading::silent(outcome);
         if let Outcome::Failed { code } = outcome
             && self.exits.contains(&code)
         {
-            return Some(OomSign::unwritten(format!("exit status {code}")));
+            reading.ending = Ending::Declared;
+            reading.sign = Some(OomSign::unwritten(format!("exit status {code}")));
         }
-        let written = written?;
-        self.find_text(if was_cramped { written } else { near_end(written, NEAR_LINES) })
-    }
-
-    /// The last error of one that went on after it had run out of memory.
-    pub(crate) fn caught(&self, written: &[u8]) -> Option<String> {
-        self.find_text(written)?.later_error
+        let Some(written) = written else {
+            return reading;
+        };
+        if let Some(sign) = self.find_text(near_end(written, NEAR_LINES)) {
+            (reading.words, reading.sign) = (LastWords::OutOfMemory, Some(sign));
+            return reading;
+        }
+        let before = self.find_text(written);
+        reading.words = match &before {
+            _ if tells_another_error(written) => LastWords::AnotherError,
+            Some(_) => LastWords::OutOfMemoryBefore,
+            None => LastWords::Nothing,
+        };
+        reading.sign = reading.sign.or(before);
+        reading
     }
 
     fn find_text(&self, written: &[u8]) -> Option<OomSign> {
@@ -190,15 +216,8 @@ fn asked_for(written: &[u8]) -> Option<Bytes> {
     format!("{number}{}", str::from_utf8(unit).ok()?).parse().ok()
 }
 
-/// Whether an attempt failed by itself, and what it wrote ends with an error that has nothing
-/// to do with memory. One that was killed need not have known why.
-pub(crate) fn tells_another_error(outcome: Outcome, written: &[u8]) -> bool {
-    match outcome {
-        // This is how a shell tells of a signal.
-        Outcome::Failed { code: 129..=192 } => return false,
-        Outcome::Failed { .. } => {}
-        _ => return false,
-    }
+/// Whether what an attempt wrote ends with an error that has nothing to do with memory.
+fn tells_another_error(written: &[u8]) -> bool {
     let text = String::from_utf8_lossy(near_end(written, LAST_LINES));
     let tells = |line: &&str| {
         speaks_of_error(line) && !UNTELLING.iter().any(|untelling| line.contains(untelling))
@@ -283,9 +302,10 @@ mod tests {
         let table = "# ours\n\nmy allocator gave up\nexit 42\n";
         let signs = OomSigns::parse(Path::new("oom.txt"), table).unwrap();
         assert!(signs.find_text(b"x\nmy allocator gave up at 3\n").is_some());
-        let find = |code| signs.find(Outcome::Failed { code }, None, false);
-        assert!(find(42).is_some());
-        assert!(find(41).is_none());
+        let ending = |code| signs.read(Outcome::Failed { code }, None).ending;
+        assert_eq!(ending(42), Ending::Declared);
+        assert_eq!(ending(41), Ending::Status);
+        assert_eq!(ending(139), Ending::Signal);
         let error = OomSigns::parse(Path::new("oom.txt"), "exit soon").unwrap_err();
         assert!(error.to_string().starts_with("oom.txt:1: `exit soon`"));
     }
@@ -293,20 +313,22 @@ mod tests {
     const FAILED: Outcome = Outcome::Failed { code: 1 };
 
     #[test]
-    fn one_that_was_caught_long_before_the_end_counts_only_with_a_witness() {
-        let signs = OomSigns::default();
-        let caught = |lines: usize| {
+    fn what_was_caught_long_before_the_end_is_not_the_last_word() {
+        let read = |text: &str| OomSigns::default().read(FAILED, Some(text.as_bytes()));
+        let caught = |lines: usize, last: &str| {
             let steps = "step\n".repeat(lines);
-            format!("caught: CUDA out of memory\n{steps}KeyError: 'lr'\n").into_bytes()
+            format!("caught: CUDA out of memory\n{steps}{last}\n")
         };
-        let near = signs.find(FAILED, Some(&caught(50)), false).unwrap();
-        assert_eq!(near.later_error.as_deref(), Some("KeyError: 'lr'"));
-        assert_eq!(signs.find(FAILED, Some(&caught(300)), false), None);
+        let near = read(&caught(50, "KeyError: 'lr'"));
+        assert_eq!(near.words, LastWords::OutOfMemory);
+        assert_eq!(near.sign.unwrap().later_error.as_deref(), Some("KeyError: 'lr'"));
+        assert_eq!(read(&caught(300, "KeyError: 'lr'")).words, LastWords::AnotherError);
+        assert_eq!(read(&caught(300, "bye")).words, LastWords::OutOfMemoryBefore);
+        assert_eq!(read("bye").words, LastWords::Nothing);
         // Long reports of several workers are no sign that it went on.
         let report = "[rank1]: Traceback\n  File x\n\n\tBuffer 1\n".repeat(100);
         let died = format!("CUDA out of memory\n{report}ChildFailedError: train.py\n");
-        assert!(signs.find(FAILED, Some(died.as_bytes()), false).is_some());
-        assert!(signs.find(FAILED, Some(&caught(300)), true).is_some());
+        assert_eq!(read(&died).words, LastWords::OutOfMemory);
     }
 
     #[test]

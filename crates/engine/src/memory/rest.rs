@@ -18,15 +18,26 @@ use packhorse_model::{
 };
 
 use super::monitor::device_id;
+use super::outgrown::may_be_raised;
 use super::track::{NOISE_FLOOR, PromiseState, Track};
 use crate::engine::Engine;
 use crate::task::Eviction;
 
 impl Engine {
-    /// Whether one on a device has grown late, and is to have all that becomes free.
+    /// Whether a task on a device is to have all that becomes free there.
     pub(super) fn is_claimed(&self, device: DeviceId) -> bool {
         let mut tracks = self.monitor.tracks.values();
         tracks.any(|track| track.is_claiming() && track.on(device).is_some())
+    }
+
+    /// Gives what has become free on a device to the tasks that are to have all of it, before
+    /// anything is placed there.
+    pub(super) fn give_to_claimants(&mut self, device: DeviceId) {
+        for task in self.tracked_on(device.0 as usize) {
+            if self.monitor.tracks.get(&task).is_some_and(Track::is_claiming) {
+                self.promise(task, device, Bytes(u64::MAX));
+            }
+        }
     }
 
     /// Sees on a device whose memory rests, and who has outgrown its promise since.
@@ -42,10 +53,16 @@ impl Engine {
                 continue;
             };
             let held = on.observed;
+            let has_grown = held.0 > on.promised.0.saturating_add(NOISE_FLOOR);
             let due = match track.promise {
-                PromiseState::Given => false,
+                PromiseState::Given => {
+                    may_be_raised(track, on) && (has_grown || self.is_raised_above(task, on))
+                }
                 PromiseState::AllFree => self.rests(task, track, at),
-                PromiseState::Rested => held.0 > on.promised.0.saturating_add(NOISE_FLOOR),
+                PromiseState::Outgrown => {
+                    self.rests(task, track, at) || self.known_to_need(task, held).is_some()
+                }
+                PromiseState::Rested => has_grown,
             };
             if due || track.is_claiming() {
                 changed.push((task, track.promise, due, held));
@@ -57,8 +74,10 @@ impl Engine {
                 // It was moved away for one before it.
                 _ if !self.goes_on(task) => {}
                 _ if !due => self.promise(task, device, Bytes(u64::MAX)),
+                PromiseState::Given => self.raise_promise(task, device, held, at),
+                PromiseState::Outgrown => self.outgrown_rests(task, device),
                 PromiseState::AllFree => self.memory_rests(task, device),
-                _ => self.grew_late(task, device, held, at),
+                PromiseState::Rested => self.grew_late(task, device, held, at),
             }
         }
     }
@@ -78,8 +97,13 @@ impl Engine {
         let need = task.and_then(|task| task.need.as_ref());
         let shape = need.and_then(|need| self.needs.shapes.get(&need.kind.signature));
         let grows_at = shape.and_then(|shape| shape.grows_at).unwrap_or_default();
+        let since = match track.promise {
+            // A little more now and then is within the margin that it will be promised.
+            PromiseState::Outgrown => track.steady.0,
+            _ => track.risen,
+        };
         track.peak().is_some()
-            && at.saturating_sub(track.risen) >= rest
+            && at.saturating_sub(since) >= rest
             && at.saturating_sub(track.since) >= grows_at.saturating_add(rest)
     }
 
@@ -107,7 +131,7 @@ impl Engine {
         // Those who have all that is free can have less, and those who leave will have none.
         let left = self.left_for(task, device, |other, track| match track.promise {
             _ if !self.goes_on(other) => None,
-            PromiseState::AllFree => Some(Bytes(0)),
+            PromiseState::AllFree | PromiseState::Outgrown => Some(Bytes(0)),
             PromiseState::Given | PromiseState::Rested => Some(track.promised()),
         });
         if needed > left {

@@ -16,6 +16,9 @@ use crate::engine::DeviceInfo;
 /// How many samples of a shape count on each model: the newest.
 const KEPT: usize = 64;
 
+/// After so many attempts that stayed within what was learned, that is believed again.
+const CALM: u32 = 20;
+
 /// What a task needs, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
@@ -23,6 +26,8 @@ pub(super) struct Need {
     /// If that is not known: what those that run now were seen to need at rest, and those
     /// that grew late and were not seen to their end.
     pub(super) rested: Option<Bytes>,
+    /// What those that run now were seen to need beyond what they were promised.
+    pub(super) raised: Option<Bytes>,
     pub(super) expected: Option<Duration>,
 }
 
@@ -32,6 +37,7 @@ impl Need {
         Need {
             memory: core::reservation(samples.clone()),
             rested: None,
+            raised: None,
             expected: core::expected(samples).map(coarse),
         }
     }
@@ -54,6 +60,8 @@ pub(crate) struct Shape {
     need: Need,
     /// Tasks that wait to know what they need.
     pub(super) waiting: FxHashSet<TaskId>,
+    /// Tasks that were given an amount, which stays as long as none like them outgrows it.
+    pub(super) given: FxHashSet<TaskId>,
     /// Who of them is measured.
     pub(super) probing: Probing,
     /// What those that run now were seen to need at rest, and those that grew late and were
@@ -61,6 +69,15 @@ pub(crate) struct Shape {
     pub(super) rested: Option<Bytes>,
     /// How old one was that grew after its memory had rested.
     pub(super) grows_at: Option<Duration>,
+    raise: Option<Raise>,
+}
+
+/// What tasks of a kind are promised because some took memory that others were promised.
+#[derive(Clone, Copy, Debug)]
+struct Raise {
+    memory: Bytes,
+    /// Attempts in a row that then stayed within what is known without this.
+    calm: u32,
 }
 
 #[derive(Debug)]
@@ -114,13 +131,55 @@ impl Shape {
         model.need = Need::of(model.samples.iter());
         let now = model.need;
         self.sum_up();
-        (now, self.need) != before
+        let calmed = self.calm_down(sample);
+        calmed || (now, self.need) != before
+    }
+
+    /// Promises tasks at least so much. Whether that is new.
+    pub(super) fn raise(&mut self, memory: Bytes) -> bool {
+        let is_more = self.raise.is_none_or(|raise| memory > raise.memory);
+        if is_more {
+            self.raise = Some(Raise { memory, calm: 0 });
+        }
+        is_more
+    }
+
+    /// What the attempts that were seen to their end needed at most, and a margin.
+    pub(super) fn completed(&self) -> Option<Bytes> {
+        let samples = self.models.iter().flat_map(|model| &model.samples);
+        let completed = samples.filter(|sample| match sample.origin {
+            PeakOrigin::Run | PeakOrigin::Probe | PeakOrigin::GrewLate => true,
+            PeakOrigin::OutOfMemory | PeakOrigin::Growing => false,
+        });
+        completed.map(|sample| sample.peak).max().map(with_margin)
+    }
+
+    /// What tasks are promised at least since some of them took too much.
+    pub(super) fn raised(&self) -> Option<Bytes> {
+        self.raise.map(|raise| raise.memory)
+    }
+
+    /// Takes a raise back when enough attempts did without. Whether that is now.
+    fn calm_down(&mut self, sample: LearnedPeak) -> bool {
+        let Some(raise) = self.raise.as_mut().filter(|raise| raise.memory > Bytes(0)) else {
+            return false;
+        };
+        let is_calm = sample.origin == PeakOrigin::Run && Some(sample.peak) <= self.need.memory;
+        raise.calm = if is_calm { raise.calm + 1 } else { 0 };
+        let is_over = raise.calm >= CALM;
+        if is_over {
+            // What was given is not believed again: what was learned counts.
+            raise.memory = Bytes(0);
+        }
+        is_over
     }
 
     /// Whether nothing is known and nobody waits to know.
     pub(super) fn is_idle(&self) -> bool {
         self.need == Need::default()
             && self.waiting.is_empty()
+            && self.given.is_empty()
+            && self.raise.is_none()
             && self.probing.is_idle()
             && (self.rested, self.grows_at) == (None, None)
     }
@@ -134,11 +193,13 @@ impl Shape {
         let needs = allowed.map(|(model, _)| Need {
             memory: model.need.memory.or(self.need.memory),
             rested: self.rested,
+            raised: self.raised(),
             expected: model.need.expected.or(self.need.expected),
         });
         needs.fold(Need::default(), |most, need| Need {
             memory: most.memory.max(need.memory),
             rested: need.rested,
+            raised: need.raised,
             expected: most.expected.max(need.expected),
         })
     }
@@ -163,6 +224,7 @@ mod tests {
     use packhorse_model::Timestamp;
 
     use super::*;
+    use crate::engine::UseLimit;
 
     const GIB: u64 = 1 << 30;
 
@@ -172,6 +234,7 @@ mod tests {
             keys: Vec::new(),
             memory: Bytes(80 * GIB),
             model: model.into(),
+            use_limit: UseLimit::None,
         };
         let devices = [device("old"), device("new"), device("newest")];
         let mut shape = Shape::new(&devices, BTreeMap::new());

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use packhorse_model::{AttemptEnd, Bytes, DeviceId, GpuRequest, Milli, Placement, TaskId};
 
+use super::attribution::VISIBLE;
 use super::lingering::{LINGER, expected, processes_on};
 use super::monitor::device_id;
 use crate::action::Action;
@@ -25,15 +26,14 @@ use crate::input::{DeviceView, Owner, ProcessView};
 /// each would cost more than it is worth: hardly any program gets to much memory in that
 /// time.
 const OFTEN: Duration = Duration::from_secs(1);
-/// What others hold of a device is nothing to speak of if it is one part of so many: a
-/// desktop's few windows.
-const VISIBLE: u64 = 20;
 
 /// A device that tasks have to themselves.
 #[derive(Debug, Default)]
 pub(super) struct Tenancy {
     /// When a look was asked for, because a task has it to itself for the first time.
     asked: Option<Duration>,
+    /// Whether a task has had it to itself.
+    was_given: bool,
     /// What was there on the last look that no living process was shown for.
     unclaimed: Option<Bytes>,
     /// When that was.
@@ -62,6 +62,11 @@ impl Tenancy {
         (self.asked, self.closing) = (None, None);
     }
 
+    /// Takes note of what was there before anything was started, and was told already.
+    pub(super) const fn first_look(&mut self, unclaimed: Bytes, named: bool) {
+        (self.unclaimed, self.named) = (Some(unclaimed), named);
+    }
+
     /// Whether somebody may soon be told who is on it.
     pub(super) const fn names_processes(&self) -> bool {
         self.asked.is_some() || self.closing.is_some()
@@ -76,8 +81,8 @@ impl Engine {
         for granted in &placement.devices {
             let unit = self.monitor.units.get_mut(granted.device.0 as usize);
             if let Some(unit) = unit.filter(|_| granted.share == Milli::ONE)
-                && unit.tenancy.unclaimed.is_none()
-                && unit.tenancy.asked.is_none()
+                && !std::mem::replace(&mut unit.tenancy.was_given, true)
+                && !unit.is_fresh(now)
             {
                 unit.tenancy.asked = Some(now);
                 asks = true;

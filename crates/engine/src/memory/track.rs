@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use super::growth::GrowthOnMember;
+use super::rest::with_margin;
+use std::sync::Arc;
+
 use packhorse_model::{
     Bytes, DeviceId, Measurement, MemoryRequest, Placement, TaskId, Utilisation,
 };
@@ -13,7 +16,7 @@ pub(crate) const NOISE_FLOOR: u64 = 2 << 20;
 const RESTED: u32 = 3;
 /// How long after its end one that took too much may be why another ran out of memory: so
 /// long it may take that one to end.
-const AFTERMATH: Duration = Duration::from_secs(5);
+pub(super) const AFTERMATH: Duration = Duration::from_secs(5);
 
 /// An attempt whose memory is watched.
 #[derive(Debug, Default)]
@@ -31,12 +34,15 @@ pub(crate) struct Track {
     pub(super) risen: Duration,
     /// When it last outgrew what it was promised after its memory had rested.
     pub(super) grew_late: Option<Duration>,
+    /// How often it has outgrown a promise that was to be enough.
+    pub(super) overruns: u32,
+    /// Since when it has held no more than so much and a margin, after it had outgrown its
+    /// promise.
+    pub(super) steady: (Duration, Bytes),
     /// How much the last new peak was above the one before on that device.
     rise: Bytes,
     /// Samples since then, of whichever device.
     still: u32,
-    /// Samples between the last rises that were more than noise.
-    pauses: [u32; 2],
     samples: u32,
     /// When it was last sampled, and the longest time between two samples.
     last: Option<Duration>,
@@ -55,6 +61,8 @@ pub(super) enum PromiseState {
     AllFree,
     /// Nothing was known, and its memory has come to rest.
     Rested,
+    /// It was known, and was too little: it is all that is free until its memory rests.
+    Outgrown,
 }
 
 /// A device that it is on.
@@ -63,6 +71,10 @@ pub(crate) struct TrackedDevice {
     pub(crate) device: DeviceId,
     /// What it may have; nothing where memory is not counted.
     pub(crate) promised: Bytes,
+    /// What it was promised when it started.
+    pub(super) initial: Bytes,
+    /// When it was last seen to hold more than it was promised then.
+    pub(super) overran: Option<Duration>,
     /// What it was last seen to hold.
     pub(crate) observed: Bytes,
     /// The most it was seen to hold.
@@ -74,28 +86,30 @@ pub(crate) struct TrackedDevice {
     pub(super) last: Option<(Bytes, Surroundings)>,
 }
 
-/// One that took more of a device than it was to have, and has ended.
-#[derive(Clone, Copy, Debug)]
+/// A task that took more of a device than it was to have, and has ended.
+#[derive(Clone, Debug)]
 pub(super) struct PastGrowth {
     pub(super) task: TaskId,
     pub(super) ended: Duration,
-    /// Whether it held more than it was promised there.
-    outgrew: bool,
-    grew_late: Option<Duration>,
+    /// What it is remembered by.
+    pub(super) kind: Option<Arc<str>>,
+    pub(super) peak: Bytes,
+    overran: Duration,
 }
 
 impl PastGrowth {
-    /// Whether it may be why one ran out of memory that was there from then until then.
+    /// Whether it may be why an attempt ran out of memory that was there from `since` to
+    /// `ended`.
     pub(super) fn concerns(&self, since: Duration, ended: Duration) -> bool {
-        let has_grown = self.grew_late.is_some_and(|at| at >= since);
-        let is_recent = self.ended + AFTERMATH >= ended;
-        self.ended >= since && is_recent && (self.outgrew || has_grown)
+        self.overran >= since && self.ended + AFTERMATH >= ended
     }
 }
 
-/// How it is on a device besides what an attempt holds there.
+/// How a device is besides what an attempt holds there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Surroundings {
+    /// When that was seen.
+    pub(super) at: Duration,
     pub(super) free: Option<Bytes>,
     /// What all others hold or were promised.
     pub(super) others: Bytes,
@@ -114,6 +128,8 @@ impl Track {
         let on = |granted: &packhorse_model::Granted| TrackedDevice {
             device: granted.device,
             promised: granted.memory,
+            initial: granted.memory,
+            overran: None,
             observed: Bytes(0),
             peak: Bytes(0),
             growth: Vec::new(),
@@ -163,15 +179,16 @@ impl Track {
             on.last = None;
         }
         on.observed = held;
+        if on.promised.0 > 0 && held.0 > on.promised.0.saturating_add(NOISE_FLOOR) {
+            on.overran = Some(surroundings.at);
+        }
+        if held > self.steady.1 && held > with_margin(self.steady.1) {
+            self.steady = (surroundings.at, held);
+        }
         let peak = on.peak;
         on.peak = peak.max(held);
         if held > before {
             self.rise = Bytes(held.0 - peak.0);
-            // A step that it takes on one device after the other is one.
-            let is_new = self.still as usize + 1 >= self.devices.len();
-            if self.rise.0 > NOISE_FLOOR && is_new {
-                self.pauses = [self.pauses[1], self.still];
-            }
             self.still = 0;
         } else {
             self.still += 1;
@@ -184,61 +201,50 @@ impl Track {
         self.devices.iter().find(|on| on.device == device)
     }
 
-    /// Whether it may have been about to take more: it took some a moment ago, or has done
-    /// so step by step, and the next one was not overdue.
-    fn is_growing(&self) -> bool {
-        let pause = self.pauses[0].min(self.pauses[1]);
-        self.still < self.rested().max(pause.saturating_mul(2))
-    }
-
     /// After so many samples, of whichever device, its memory rests.
     fn rested(&self) -> u32 {
         let devices = u32::try_from(self.devices.len()).unwrap_or(u32::MAX);
         RESTED.saturating_mul(devices.max(1))
     }
 
-    /// Whether a device of its had no room left: for as much as it took last, if it may have
-    /// tried to take that once more.
-    pub(crate) fn was_cramped(&self) -> bool {
-        let step = if self.is_growing() { self.rise.0 } else { 0 };
-        let step = step.max(NOISE_FLOOR);
+    /// What it may hold of a device of its without being to blame for it. A promise that was
+    /// raised because it was broken changes nothing about that.
+    pub(super) fn entitled(&self, on: &TrackedDevice) -> Bytes {
+        match self.promise {
+            PromiseState::Given | PromiseState::Outgrown => on.initial,
+            PromiseState::AllFree | PromiseState::Rested => on.promised,
+        }
+    }
+
+    /// Whether it was seen to hold more than it was promised.
+    pub(super) fn outgrew(&self) -> bool {
         let mut devices = self.devices.iter();
         devices.any(|on| {
-            let free = on.last.and_then(|(_, surroundings)| surroundings.free);
-            free.is_some_and(|free| free.0 < step)
+            let entitled = self.entitled(on).0;
+            entitled > 0 && on.peak.0 > entitled.saturating_add(NOISE_FLOOR)
         })
     }
 
-    /// Whether it was seen to hold more than it was promised, on `device` or
-    /// anywhere.
-    pub(crate) fn outgrew(&self, device: Option<DeviceId>) -> Option<&TrackedDevice> {
-        let mut devices = self.devices.iter();
-        devices.find(|on| {
-            device.is_none_or(|device| device == on.device)
-                && on.promised.0 > 0
-                && on.peak.0 > on.promised.0 + NOISE_FLOOR
-        })
-    }
-
-    /// What others there may have suffered from, now that it has ended.
+    /// What its neighbours may have suffered from, now that it has ended.
     pub(super) fn past_growth(
         &self,
         task: TaskId,
+        kind: Option<Arc<str>>,
         device: DeviceId,
         ended: Duration,
     ) -> Option<PastGrowth> {
-        let growth = PastGrowth {
-            task,
-            ended,
-            outgrew: self.outgrew(Some(device)).is_some(),
-            grew_late: self.grew_late,
-        };
-        growth.concerns(Duration::ZERO, ended).then_some(growth)
+        let on = self.on(device)?;
+        Some(PastGrowth { task, ended, kind, peak: on.peak, overran: on.overran? })
     }
 
-    /// Whether it is to have all that becomes free, because it has grown late.
+    /// Whether it is to have all that becomes free: it has grown late, or outgrown its
+    /// promise.
     pub(super) fn is_claiming(&self) -> bool {
-        self.promise == PromiseState::AllFree && self.grew_late.is_some()
+        match self.promise {
+            PromiseState::Outgrown => true,
+            PromiseState::AllFree => self.grew_late.is_some(),
+            PromiseState::Given | PromiseState::Rested => false,
+        }
     }
 
     pub(super) fn set_promised(&mut self, device: DeviceId, memory: Bytes) {
@@ -336,59 +342,13 @@ mod tests {
     fn holding_more_than_promised_is_noticed() {
         let mut track = track(100);
         track.sample(DeviceId(7), Bytes(101 << 20), Surroundings::default());
-        assert!(track.outgrew(None).is_none(), "noise");
-        track.sample(DeviceId(7), Bytes(110 << 20), Surroundings::default());
-        assert!(track.outgrew(Some(DeviceId(7))).is_some());
-        assert!(track.outgrew(Some(DeviceId(8))).is_none());
-    }
-
-    #[test]
-    fn one_whose_last_step_would_not_fit_again_was_cramped() {
-        let mut track = track(100);
-        let free = |mebibytes: u64| Surroundings {
-            free: Some(Bytes(mebibytes << 20)),
-            ..Surroundings::default()
-        };
-        track.sample(DeviceId(7), Bytes(30 << 20), free(90));
-        track.sample(DeviceId(7), Bytes(60 << 20), free(60));
-        assert!(!track.was_cramped());
-        track.sample(DeviceId(7), Bytes(90 << 20), free(20));
-        assert!(track.was_cramped());
-        // It is over, and a look is faster than the news of it.
-        track.sample(DeviceId(7), Bytes(0), free(110));
-        assert!(track.was_cramped());
-        // It has given everything back, and goes on.
-        track.sample(DeviceId(7), Bytes(0), free(110));
-        assert!(!track.was_cramped());
-    }
-
-    #[test]
-    fn one_that_took_much_at_once_and_then_rested_was_not_cramped() {
-        let free = |mebibytes: u64| Surroundings {
-            free: Some(Bytes(mebibytes << 20)),
-            ..Surroundings::default()
-        };
-        let mut once = track(100);
-        let hold = |track: &mut Track, held: u64, looks: u32| {
-            for _ in 0..looks {
-                track.sample(DeviceId(7), Bytes(held << 20), free(100 - held));
-            }
-        };
-        hold(&mut once, 5, 40);
-        hold(&mut once, 60, 3);
-        assert!(once.was_cramped(), "it may be about to take more");
-        hold(&mut once, 60, 1);
-        assert!(!once.was_cramped());
-        hold(&mut once, 99, 20);
-        assert!(once.was_cramped(), "there is nothing left for anything");
-        // One that takes its time between steps of the same size is not done.
-        let mut steps = track(100);
-        for held in [30, 60, 90] {
-            hold(&mut steps, held, 10);
-        }
-        assert!(steps.was_cramped());
-        hold(&mut steps, 90, 10);
-        assert!(!steps.was_cramped());
+        assert!(!track.outgrew(), "noise");
+        let surroundings = Surroundings { at: Duration::from_secs(3), ..Surroundings::default() };
+        track.sample(DeviceId(7), Bytes(110 << 20), surroundings);
+        assert!(track.outgrew());
+        assert_eq!(track.devices[0].overran, Some(surroundings.at));
+        track.set_promised(DeviceId(7), Bytes(200 << 20));
+        assert!(track.outgrew(), "what it was promised since does not count");
     }
 
     #[test]
@@ -407,21 +367,16 @@ mod tests {
         let mut track = Track::new(1, &placement, MemoryRequest::Uncounted, Duration::ZERO);
         let mut hold = |held: u64, rounds: u32| {
             for number in (0..rounds).flat_map(|_| 0..4) {
-                let surroundings = Surroundings {
-                    free: Some(Bytes((80 - held) << 20)),
-                    ..Surroundings::default()
-                };
                 // The last of them has a little more than the others.
                 let more = u64::from(number == 3) << 10;
-                track.sample(DeviceId(number), Bytes((held << 20) + more), surroundings);
+                let held = Bytes((held << 20) + more);
+                track.sample(DeviceId(number), held, Surroundings::default());
             }
-            track.was_cramped()
+            error(&track)
         };
-        assert!(!hold(30, 1));
-        assert!(hold(60, 1), "as much once more does not fit on any of them");
-        assert!(hold(60, 2));
-        assert!(!hold(60, 1));
-        assert_eq!(error(&track), Bytes(0));
+        assert!(hold(30, 1) > Bytes(0));
+        assert!(hold(60, 3) > Bytes(0));
+        assert_eq!(hold(60, 1), Bytes(0));
     }
 
     #[test]

@@ -4,15 +4,15 @@
 use packhorse_engine::Input;
 use packhorse_model::{DeviceId, Outcome};
 
-use crate::lab::{A_LOOK, FAILED, INTERRUPTED, Lab, OK, SECOND, id, task};
+use crate::lab::{A_LOOK, FAILED, INTERRUPTED, Lab, OK, REST, SECOND, id, task};
 
 const CUDA: &str = "CUDA out of memory";
 
-/// Two tasks with 8 GiB each on one GPU.
+/// Two tasks with 8 GiB each on one GPU, of different kinds.
 fn neighbours() -> Lab {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
-    lab.add(1, vec![task("python a.py").vram(8).retries(1); 2]);
+    lab.add(1, ["a", "c"].map(|name| task(&format!("python {name}.py")).vram(8).retries(1)));
     assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
     for victim in ["1.1", "1.2"] {
         lab.logs.insert(id(victim), CUDA.to_owned());
@@ -106,7 +106,7 @@ fn strangers_that_left_after_they_had_crowded_a_gpu_are_to_blame() {
 fn of_two_that_outgrew_the_first_is_named() {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
-    lab.add(1, vec![task("python a.py").vram(4); 4]);
+    lab.add(1, (1..=4).map(|number| task(&format!("python kind{}.py", number * 11)).vram(4)));
     for (one, memory) in [("1.4", 7), ("1.2", 6), ("1.3", 3)] {
         lab.holds(one, memory);
     }
@@ -182,16 +182,85 @@ fn one_that_ends_well_on_a_broken_gpu_has_ended_well() {
 }
 
 #[test]
-fn what_is_another_ones_doing_for_ever_is_over_some_day() {
+fn a_victim_waits_until_the_task_that_took_its_memory_has_ended() {
     let mut lab = neighbours();
-    for _ in 0..40 {
-        if !lab.running().contains(&"1.1@0".to_owned()) {
-            break;
-        }
-        lab.holds("1.2", 16);
-        lab.holds("1.1", 6);
-        lab.ends("1.1", FAILED);
-        lab.pass(A_LOOK);
-    }
+    lab.holds("1.2", 15);
+    lab.holds("1.1", 6);
+    lab.ends("1.1", FAILED);
+    // 9 GiB are free.
+    lab.pass(SECOND * 9);
     assert_eq!(lab.running(), ["1.2@0"]);
+    lab.ends("1.2", OK);
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.1@0"]);
+}
+
+#[test]
+fn a_victim_waits_until_the_task_that_took_its_memory_gave_it_back() {
+    let mut lab = neighbours();
+    lab.holds("1.2", 18);
+    lab.holds("1.1", 6);
+    lab.ends("1.1", FAILED);
+    lab.holds("1.2", 5);
+    assert_eq!(lab.running(), ["1.2@0"]);
+    lab.pass(REST + SECOND);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
+    // It is believed once.
+    lab.holds("1.2", 20);
+    lab.ends("1.1", FAILED);
+    lab.holds("1.2", 5);
+    lab.pass(REST * 5);
+    assert_eq!(lab.running(), ["1.2@0"]);
+    lab.ends("1.2", OK);
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.1@0"]);
+}
+
+#[test]
+fn a_victim_runs_on_another_gpu_at_once() {
+    let mut lab = Lab::with_gpus(2);
+    lab.run(1);
+    lab.add(1, [task("python b.py").vram(20)]);
+    lab.add(1, [task("python a.py").vram(8), task("python c.py").vram(8)]);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@1", "1.3@1"]);
+    lab.logs.insert(id("1.2"), CUDA.to_owned());
+    lab.holds("1.3", 15);
+    lab.ends("1.2", FAILED);
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.1@0", "1.3@1"]);
+    lab.ends("1.1", OK);
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.2@0", "1.3@1"]);
+}
+
+#[test]
+fn what_was_known_when_the_victim_was_placed_was_not_taken_from_it() {
+    let mut lab = neighbours();
+    lab.holds("1.2", 12);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("because 1.2 outgrew");
+    lab.pass(REST + SECOND);
+    // 13.2 GiB are promised to the other one, and no more is held.
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
+    lab.holds("1.1", 6);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("seen at 6.0 GiB of 8.0 GiB; it runs again with 12.0 GiB");
+    lab.pass(REST * 5);
+    assert_eq!(lab.running(), ["1.2@0"]);
+}
+
+#[test]
+fn one_that_asked_for_more_than_it_was_promised_runs_again_with_that() {
+    let mut lab = neighbours();
+    lab.holds("1.2", 18);
+    lab.logs.insert(id("1.1"), format!("{CUDA}. Tried to allocate 12.00 GiB"));
+    lab.holds("1.1", 4);
+    lab.ends("1.1", FAILED);
+    lab.assert_told(
+        "seen at 4.0 GiB of 8.0 GiB, when it asked for 12.0 GiB more; it runs again with 20.0 GiB",
+    );
+    lab.ends("1.2", OK);
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.1@0"]);
+    assert!(lab.promised("1.1") > 19.9);
 }

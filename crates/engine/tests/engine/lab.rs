@@ -14,7 +14,7 @@ use std::time::Duration;
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
     Action, ClockReading, DeviceInfo, Engine, EngineSettings, Input, LeasedDevice, MpsAction,
-    MpsInput, NewRunInput, OomSigns, StartAttempt, StopSignal, StoredTask,
+    MpsInput, NewRunInput, OomSigns, StartAttempt, StopSignal, StoredTask, UseLimit,
 };
 use packhorse_model::{
     AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, OutputMode, PeakOrigin,
@@ -116,6 +116,7 @@ impl Lab {
             keys: vec![format!("GPU-{index}")],
             memory: gib(size),
             model: "Pretended".into(),
+            use_limit: UseLimit::None,
         };
         let devices: Vec<DeviceInfo> = sizes.iter().enumerate().map(device).collect();
         let spec = |(info, index): (&DeviceInfo, u32)| DeviceSpec {
@@ -123,6 +124,7 @@ impl Lab {
             near_cores: Vec::new(),
             memory: info.memory,
             model: 0,
+            one_process: false,
         };
         let node = NodeSpec {
             id: NodeId(0),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use packhorse_engine::{Action, Input, LeasedDevice, OtherRun, ProcessEvent};
 use packhorse_model::{Claim, Milli, RunId};
 
-use crate::lab::{A_LOOK, FAILED, Lab, OK, SECOND, gib, id, task};
+use crate::lab::{A_LOOK, FAILED, Lab, OK, REST, SECOND, gib, id, task};
 
 fn lab(gpus: usize) -> Lab {
     let mut lab = Lab::built(&vec![24; gpus], None, |settings| settings.leases = true);
@@ -159,15 +159,15 @@ fn what_could_not_be_told_is_told_a_second_later() {
 }
 
 #[test]
-fn one_that_outgrows_its_promise_is_told_with_what_it_holds() {
+fn one_that_outgrows_its_promise_is_told_with_all_that_is_free_until_it_rests() {
     let mut lab = lab(1);
     lab.add(1, [task("a").vram(4)]);
     lab.raised();
-    lab.holds("1.1", 9);
-    assert_eq!(
-        told(lab.engine.lease_to_lower().map(|lease| lease.held)),
-        [("GPU-0".to_owned(), 9, 1, false)]
-    );
+    lab.holds("1.1", 10);
+    let held = |lab: &mut Lab| told(lab.engine.lease_to_lower().map(|lease| lease.held));
+    assert_eq!(held(&mut lab), [("GPU-0".to_owned(), 24, 1, false)]);
+    lab.pass(REST + SECOND);
+    assert_eq!(held(&mut lab), [("GPU-0".to_owned(), 11, 1, false)]);
 }
 
 #[test]

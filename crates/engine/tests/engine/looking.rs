@@ -3,7 +3,7 @@
 use packhorse_engine::{Action, DeviceView, Input, MemberView, Owner, ProcessView};
 use packhorse_model::Bytes;
 
-use crate::lab::{A_LOOK, Lab, OK, SECOND, SILENCE, task};
+use crate::lab::{A_LOOK, Lab, OK, REST, SECOND, SILENCE, gib, id, task};
 
 #[test]
 fn nobody_asks_while_nobody_counts_memory() {
@@ -53,12 +53,53 @@ fn a_slow_one_keeps_the_others_waiting_for_two_seconds() {
 }
 
 #[test]
-fn one_that_asks_for_no_memory_does_not_wait_for_a_look() {
+fn one_that_asks_for_no_memory_waits_for_a_look_for_a_moment_if_there_is_a_choice() {
     let mut lab = Lab::with_gpus(2);
     lab.answers.samples = false;
     lab.run(1);
     lab.add(1, [task("a")]);
+    assert!(lab.running().is_empty());
+    lab.pass(SECOND / 4);
     assert_eq!(lab.running(), ["1.1@0"]);
+    lab.add(1, [task("b")]);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@1"], "there is one GPU left");
+    lab.pass(SECOND * 3);
+    lab.ends("1.1", OK);
+    lab.ends("1.2", OK);
+    lab.add(1, [task("c")]);
+    assert_eq!(lab.running(), ["1.3@0"], "a driver that is silent is not waited for again");
+}
+
+#[test]
+fn a_look_at_the_start_is_enough_for_a_while() {
+    let mut lab = Lab::with_gpus(2);
+    lab.stranger(0, 20);
+    lab.first_look();
+    let seen = lab.engine.outside().map(|(_, held)| (held.memory.0 >> 30, held.has_strangers));
+    assert_eq!(seen.collect::<Vec<_>>(), [(20, true), (0, false)]);
+    lab.run(1);
+    lab.add(1, vec![task("a").share(500); 2]);
+    assert_eq!(lab.running(), ["1.1@1", "1.2@1"]);
+    assert_eq!(lab.samples(), 0);
+    lab.ends("1.1", OK);
+    lab.ends("1.2", OK);
+    lab.stranger(0, 0);
+    lab.stranger(1, 20);
+    lab.pass(SECOND * 3);
+    lab.add(1, [task("b").share(500)]);
+    assert_eq!(lab.running(), ["1.3@0"], "they have moved, and that was seen");
+    assert_eq!(lab.samples(), 1);
+}
+
+#[test]
+fn a_desktop_leaves_the_rest_of_its_gpu_to_tasks() {
+    let mut lab = Lab::with_gpus(1);
+    lab.desktop(0, 2);
+    lab.first_look();
+    lab.run(1);
+    lab.add(1, [task("a").vram_auto()]);
+    assert_eq!(lab.running(), ["1.1@0"]);
+    assert_eq!(lab.running[&id("1.1")].placement.devices[0].memory, gib(22));
 }
 
 #[test]
@@ -77,6 +118,7 @@ fn a_driver_that_shows_more_than_there_can_be_does_no_harm() {
     let process = |pid| ProcessView {
         pid,
         memory: Some(Bytes(u64::MAX)),
+        draws: false,
         owner: Owner::OtherRun(pid),
         description: String::new(),
     };
@@ -108,6 +150,8 @@ fn one_that_outgrows_its_promise_leaves_less_for_others() {
     lab.add(1, [task("b").vram(8)]);
     assert_eq!(lab.running(), ["1.1@0"]);
     lab.holds("1.1", 4);
+    assert_eq!(lab.running(), ["1.1@0"], "it may take that again");
+    lab.pass(REST + SECOND);
     assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
 }
 

@@ -4,6 +4,7 @@
 mod arriving;
 mod backlog;
 mod collateral;
+mod evidence;
 mod groups;
 mod health;
 mod kinds;
@@ -16,6 +17,7 @@ mod metrics;
 mod mps;
 mod mps_checks;
 mod outbox;
+mod outgrowing;
 mod plain;
 mod probes;
 mod properties;

@@ -157,5 +157,5 @@ fn one_that_comes_after_others_keeps_nobody_waiting_for_its_probe() {
     let mut lab = Lab::with_gpus(2);
     lab.run(1);
     lab.add(1, [task("a"), unknown().after(1), unknown()]);
-    assert_eq!(lab.started(), ["1.1#1@0", "1.3#0@1"]);
+    assert_eq!(lab.started(), ["1.3#0@0", "1.1#1@1"]);
 }

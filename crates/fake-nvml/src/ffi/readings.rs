@@ -77,6 +77,15 @@ fn(handle: NvmlHandle, milliwatts: Pointer<u32>) |call| {
     milliwatts.put(call.read(handle)?.whole()?.power_limit.ok_or(Code::NotSupported)?)
 });
 
+nvml!(nvmlDeviceGetComputeMode: fn(handle: NvmlHandle, mode: Pointer<u32>) |call| {
+    mode.put(call.read(handle)?.whole()?.compute_mode as u32)
+});
+
+nvml!(nvmlDeviceGetDisplayActive: fn(handle: NvmlHandle, active: Pointer<u32>) |call| {
+    let active_now = call.read(handle)?.whole()?.display_active;
+    active.put(u32::from(active_now.ok_or(Code::NotSupported)?))
+});
+
 fn memory(call: &Call, unit: &FakeUnit) -> Result<MemoryV2, Code> {
     let used = call.state.used(&unit.device, unit.uuid())?;
     let (total, reserved) = unit.device.memory_of(unit.uuid());

@@ -49,7 +49,7 @@ impl Kfd {
                 let bytes = text(&entry.path().join(&file))?.parse().ok()?;
                 // Every ROCm process has a file for every device.
                 let memory = Some(Bytes(bytes));
-                (bytes > 0).then_some(ProcessMemory { pid, memory })
+                (bytes > 0).then_some(ProcessMemory { pid, memory, draws: false })
             })
             .collect();
         held.sort_unstable_by_key(|held| held.pid);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+use nvml_wrapper::enum_wrappers::device::{ComputeMode as NvmlComputeMode, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
@@ -14,8 +14,8 @@ use super::broken::{lost, not_found};
 use crate::driver::Detail;
 use crate::process::ProcessLookup;
 use crate::{
-    Celsius, Device, DeviceMemory, Health, MigInstance, Milliwatts, Percent, ProcessMemory, Vendor,
-    cores,
+    Celsius, ComputeMode, Device, DeviceMemory, Health, MigInstance, Milliwatts, Percent,
+    ProcessMemory, Vendor, cores,
 };
 
 pub(super) type NvmlDevice<'nvml> = nvml_wrapper::Device<'nvml>;
@@ -82,6 +82,8 @@ impl<'a> DeviceReader<'a> {
             .or_else(|| self.cores_by_address(device.pci_bus_id.as_deref()?))
             .unwrap_or_default();
         device.mig = self.instances(&mut tracker, &handle);
+        device.compute_mode = tracker.read(|| handle.compute_mode()).map(compute_mode);
+        device.draws_desktop = tracker.read(|| handle.is_display_active());
         if self.detail == Detail::Everything {
             device.utilisation =
                 tracker.read(|| handle.utilization_rates()).map(|rates| percent(rates.gpu));
@@ -166,20 +168,21 @@ pub(super) fn holders(
     // Clients of an MPS server have a list of their own.
     let served = tracker.read(|| retried(|| handle.mps_running_compute_processes()));
     // The other lists may be missing; without the compute list nothing is known.
-    let mut held: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
-    let others = [graphics, served].into_iter().flatten().flatten();
-    for process in compute?.into_iter().chain(others) {
+    let mut held: BTreeMap<u32, ProcessMemory> = BTreeMap::new();
+    let computing = compute?.into_iter().chain(served.into_iter().flatten());
+    let computing = computing.map(|process| (process, false));
+    let drawing = graphics.into_iter().flatten().map(|process| (process, true));
+    for (process, draws) in computing.chain(drawing) {
         let memory = match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
             UsedGpuMemory::Unavailable => None,
         };
-        // A process in several lists is in each with all it holds.
-        let known = held.entry(process.pid).or_default();
-        *known = (*known).max(memory);
+        // A process in several lists is in each with all it holds, and does not only draw.
+        let pid = process.pid;
+        let known = held.entry(pid).or_insert(ProcessMemory { pid, memory, draws });
+        known.memory = known.memory.max(memory);
     }
-    let held = held.into_iter();
-    let held = held.map(|(pid, memory)| ProcessMemory { pid, memory });
-    Some(held.collect())
+    Some(held.into_values().collect())
 }
 
 /// The answer to the newer form of a call if the driver has that, else to the older one.
@@ -254,6 +257,17 @@ fn profile(name: &str) -> Option<String> {
 
 pub(super) fn percent(number: u32) -> Percent {
     Percent(u8::try_from(number.min(100)).unwrap_or(100))
+}
+
+/// Of one thread there can be no more than of one process.
+fn compute_mode(mode: NvmlComputeMode) -> ComputeMode {
+    match mode {
+        NvmlComputeMode::Default => ComputeMode::Default,
+        NvmlComputeMode::ExclusiveThread | NvmlComputeMode::ExclusiveProcess => {
+            ComputeMode::ExclusiveProcess
+        }
+        NvmlComputeMode::Prohibited => ComputeMode::Prohibited,
+    }
 }
 
 fn milliwatts(number: u32) -> Milliwatts {

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use packhorse_model::Bytes;
 
-use crate::{DeviceMemory, Health, Percent, Xid};
+use crate::{Device, DeviceMemory, GpuProcess, Health, Percent, Xid};
 
 /// What a [`Sampler`](crate::Sampler) reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +50,32 @@ pub struct ProcessMemory {
     pub pid: u32,
     /// How much it holds. `None`: the driver does not tell.
     pub memory: Option<Bytes>,
+    /// Whether it only draws, as the programs of a desktop do.
+    pub draws: bool,
 }
 
 impl DeviceReading {
+    /// What is known of a device, or of the instance of it with this UUID.
+    pub fn of(device: &Device, instance: Option<&str>) -> Self {
+        let mut instances = device.instances().iter();
+        let instance = instances.find(|it| Some(it.uuid.as_str()) == instance);
+        let (memory, processes) = match instance {
+            Some(instance) => (instance.memory, &instance.processes),
+            None => (device.memory, &device.processes),
+        };
+        let held = |process: &GpuProcess| ProcessMemory {
+            pid: process.pid,
+            memory: process.memory,
+            draws: process.draws,
+        };
+        Self {
+            memory,
+            processes: processes.as_ref().map(|processes| processes.iter().map(held).collect()),
+            utilisation: device.utilisation,
+            health: device.health.clone(),
+        }
+    }
+
     /// A device that does not work.
     pub(crate) fn lost(reason: String) -> Self {
         Self { memory: None, processes: None, utilisation: None, health: Health::Lost(reason) }

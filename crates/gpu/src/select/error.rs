@@ -76,12 +76,44 @@ pub enum SelectError {
     /// The list in an environment variable is empty.
     #[error(
         "no GPUs to use: {variable} is set to `{list}`, which allows none\n\
-         hint: unset it, or name GPUs with --gpus 0,1"
+         hint: unset it, or run N tasks at a time without GPUs with --slots N"
     )]
     EmptyList {
         variable: String,
         /// Its value.
         list: String,
+    },
+    /// The device is not among those that an environment variable allows.
+    #[error(
+        "GPU `{id}` is not among those that may be used here: --gpus names {named}, and {variable} allows {}\nhint: {}",
+        list(.allowed), advice(.variable, .allowed)
+    )]
+    NotVisible {
+        /// The id as written.
+        id: String,
+        /// All that was written.
+        named: String,
+        variable: String,
+        /// The ids in the variable, as far as they mean anything.
+        allowed: Vec<String>,
+    },
+    /// No program can compute on the device.
+    #[error(
+        "GPU `{id}` is in compute mode PROHIBITED, so no program can compute on it\n\
+         hint: `nvidia-smi -i {id} -c DEFAULT`, as root, changes that"
+    )]
+    Prohibited {
+        /// The id as written.
+        id: String,
+    },
+    /// A program could not use the members of a group together.
+    #[error(
+        "{ids} cannot be one group: a program sees a single MIG instance, and nothing beside it\n\
+         hint: name them apart, as in --gpus {}", .ids.replace('+', ",")
+    )]
+    MigInGroup {
+        /// The group as written.
+        ids: String,
     },
     /// There is a driver, and no device.
     #[error("no GPUs to use: the driver has none\nhint: {WHAT_TO_DO}")]
@@ -108,6 +140,16 @@ fn no_driver(broken: Option<&BrokenDriver>) -> String {
     match broken {
         None => "this machine has neither an NVIDIA nor an AMD driver".to_owned(),
         Some(broken) => broken.to_string(),
+    }
+}
+
+fn advice(variable: &str, allowed: &[String]) -> String {
+    match allowed {
+        [] => format!("unset {variable}"),
+        allowed => format!(
+            "--gpus takes the driver's ids, not places in that list: write --gpus {}, or leave --gpus out",
+            allowed.join(",")
+        ),
     }
 }
 

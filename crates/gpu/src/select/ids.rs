@@ -19,6 +19,11 @@ impl<'a> FoundDevice<'a> {
         }
     }
 
+    /// Whether one who may use this may use all of the other.
+    pub(super) fn includes(&self, other: &Self) -> bool {
+        self.overlaps(other) && (self.instance.is_none() || other.instance.is_some())
+    }
+
     /// Whether both use the same hardware. A device in MIG mode that is named as a
     /// whole overlaps each of its instances.
     pub(super) fn overlaps(&self, other: &Self) -> bool {

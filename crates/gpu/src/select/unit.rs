@@ -18,6 +18,17 @@ pub struct Unit {
     pub members: Vec<UnitMember>,
 }
 
+impl Unit {
+    /// What makes exactly its devices visible in whatever order programs count: as it was
+    /// written, if UUIDs are not known.
+    fn visible_in_any_order(&self) -> String {
+        let uuids: Option<Vec<&str>> =
+            self.members.iter().map(|member| member.uuid.as_deref()).collect();
+        let uuids = uuids.filter(|uuids| !uuids.is_empty());
+        uuids.map_or_else(|| self.visible.clone(), |uuids| uuids.join(","))
+    }
+}
+
 /// A device or MIG instance of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitMember {
@@ -30,12 +41,21 @@ pub struct UnitMember {
 }
 
 /// The variables that tell a program to use these units and no others. If there are
-/// no units, they tell it to use no device.
+/// no units, they tell it to use no device. A CUDA program that `counts_otherwise` than the
+/// driver is told UUIDs.
 ///
 /// ROCm applies its two variables one after the other: HIP numbers the devices that
 /// ROCR lets through, so HIP's list counts from zero.
-pub fn visibility(vendor: Option<Vendor>, units: &[&Unit]) -> Vec<(&'static str, String)> {
-    let ids: Vec<&str> = units.iter().map(|unit| unit.visible.as_str()).collect();
+pub fn visibility(
+    vendor: Option<Vendor>,
+    units: &[&Unit],
+    counts_otherwise: bool,
+) -> Vec<(&'static str, String)> {
+    let by_uuid = counts_otherwise && vendor != Some(Vendor::Amd);
+    let visible = |unit: &&Unit| {
+        if by_uuid { unit.visible_in_any_order() } else { unit.visible.clone() }
+    };
+    let ids: Vec<String> = units.iter().map(visible).collect();
     let ids = ids.join(",");
     match vendor {
         None | Some(Vendor::Nvidia) => vec![("CUDA_VISIBLE_DEVICES", ids)],

@@ -53,7 +53,7 @@ impl Machine {
     /// The units that a person would choose with `--gpus`.
     pub fn units(&self, gpus: &str) -> Vec<Unit> {
         let selection = Selection::parse(&[gpus]).unwrap();
-        resolve(&selection, &self.inventory(), None).unwrap()
+        resolve(&selection, &self.inventory(), None).unwrap().units
     }
 
     pub fn folder(&self) -> &Path {

@@ -56,6 +56,7 @@ fn every_reading_of_a_device_is_told() {
             memory: Some(Bytes(6 << 30)),
             user: None,
             command: None,
+            draws: false,
         }])
     );
 }

@@ -113,7 +113,7 @@ fn a_sample_tells_what_changes_of_every_member() {
     assert_eq!(memory.used, Bytes(6 * GIB));
     assert_eq!(memory.reserved, Bytes(GIB / 2));
     assert_eq!(memory.free, Bytes(18 * GIB - GIB / 2));
-    let held = ProcessMemory { pid: 4_999_999, memory: Some(Bytes(6 * GIB)) };
+    let held = ProcessMemory { pid: 4_999_999, memory: Some(Bytes(6 * GIB)), draws: false };
     assert_eq!(busy.processes, Some(vec![held]));
     assert_eq!(busy.utilisation, Some(Percent(40)));
     assert_eq!(busy.health, Health::Ok);
@@ -379,7 +379,7 @@ fn amds_cards_are_sampled_through_sysfs() {
     let reading = sampler.sample_one(0);
     assert_eq!(reading.memory.unwrap().free, Bytes(600));
     assert_eq!(reading.utilisation, Some(Percent(55)));
-    let held = ProcessMemory { pid: 4_999_999, memory: Some(Bytes(300)) };
+    let held = ProcessMemory { pid: 4_999_999, memory: Some(Bytes(300)), draws: false };
     assert_eq!(reading.processes, Some(vec![held]));
     card("mem_info_vram_used", "900\n");
     assert_eq!(sampler.sample_one(0).memory.unwrap().used, Bytes(900));

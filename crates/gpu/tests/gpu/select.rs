@@ -15,7 +15,7 @@ fn choose(
 ) -> Result<Vec<Unit>, SelectError> {
     let variable = "CUDA_VISIBLE_DEVICES";
     let visible = visible.map(|list| VisibleDevices { variable, list });
-    resolve(&Selection::parse(values)?, inventory, visible)
+    Ok(resolve(&Selection::parse(values)?, inventory, visible)?.units)
 }
 
 /// What each unit's tasks would be told.
@@ -53,7 +53,7 @@ fn groups_are_told_as_they_were_written() {
     assert_eq!(units[0].members[1].uuid, Some(uuid(1)));
     assert_eq!(units[1].visible, "3,2");
     assert_eq!(
-        visibility(units[0].vendor, &[&units[0], &units[1]]),
+        visibility(units[0].vendor, &[&units[0], &units[1]], false),
         [("CUDA_VISIBLE_DEVICES", "0,1,3,2".to_owned())]
     );
 }
@@ -61,7 +61,7 @@ fn groups_are_told_as_they_were_written() {
 #[test]
 fn without_a_driver_every_id_is_taken_at_its_word() {
     let values = ["7", "GPU-5c2+MIG-9", "slot:x"];
-    let units = choose(&values, &Inventory::NoDriver, Some("0")).unwrap();
+    let units = choose(&values, &Inventory::NoDriver, Some("7")).unwrap();
     assert_eq!(units[1].label, "GPU-5c2+MIG-9");
     assert_eq!(units[1].visible, "GPU-5c2,MIG-9");
     assert_eq!(units[1].vendor, None);
@@ -189,10 +189,137 @@ fn all_is_what_the_environment_allows_as_it_is_written_there() {
 }
 
 #[test]
-fn what_a_person_names_is_not_limited_by_the_environment() {
-    let machine = Machine::with(4);
+fn what_a_person_names_is_among_what_the_environment_allows() {
+    let parts = vec![FakeMig::new(4, 0), FakeMig::new(4, 1)];
+    let mut devices: Vec<FakeDevice> = (0..4).map(FakeDevice::new).collect();
+    devices.push(FakeDevice { mig: Mig::Enabled(parts.clone()), ..FakeDevice::new(4) });
+    let machine = Machine::new(&devices);
     let inventory = machine.inventory();
-    assert_eq!(told(&["3"], &inventory, Some("0,1")).unwrap(), ["3"]);
+    let (part, other) = (parts[0].uuid.as_str(), parts[1].uuid.as_str());
+    let (both, third) = (format!("{part},{other}"), uuid(3));
+    for (list, named) in
+        [("2,3", "3"), ("2,3", third.as_str()), (&third, "3"), (&both, part), ("4", part)]
+    {
+        assert_eq!(told(&[named], &inventory, Some(list)).unwrap(), [named], "{list}");
+    }
+    for (list, named) in [("2,3", "0"), ("2,3", "3,1"), (&third, "2"), (part, other), (part, "4")] {
+        let error = told(&[named], &inventory, Some(list)).unwrap_err();
+        assert!(matches!(error, SelectError::NotVisible { .. }), "{list}: {error}");
+    }
+    let text = told(&["0,1"], &inventory, Some("2,3")).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "GPU `0` is not among those that may be used here: --gpus names 0,1, and \
+         CUDA_VISIBLE_DEVICES allows 2 and 3\n\
+         hint: --gpus takes the driver's ids, not places in that list: write --gpus 2,3, or leave \
+         --gpus out"
+    );
+    let text = told(&["0"], &inventory, Some("")).unwrap_err().to_string();
+    assert!(text.ends_with("allows none\nhint: unset CUDA_VISIBLE_DEVICES"), "{text}");
+    // Without a driver numbers can be compared, and with UUIDs nothing.
+    let unknown = Inventory::NoDriver;
+    assert!(told(&["0"], &unknown, Some("2,3")).is_err());
+    for list in ["2,0", "GPU-5c2"] {
+        assert_eq!(told(&["0"], &unknown, Some(list)).unwrap(), ["0"], "{list}");
+    }
+}
+
+/// What `all` means, and what it leaves out and why.
+fn all(inventory: &Inventory) -> (Vec<String>, Vec<(String, String)>) {
+    let found = resolve(&Selection::All, inventory, None).unwrap();
+    (found.units.into_iter().map(|unit| unit.label).collect(), found.left_out)
+}
+
+fn sized(index: u32, gibibytes: u64) -> FakeDevice {
+    FakeDevice { memory_total: gibibytes << 30, ..FakeDevice::new(index) }
+}
+
+#[test]
+fn all_leaves_out_small_cards_and_a_small_one_that_draws_a_desktop() {
+    let drawing = |device| FakeDevice { display_active: Some(true), ..device };
+    let only = |left_out: &[(String, String)]| {
+        left_out.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>()
+    };
+    for (devices, wanted) in [
+        (vec![sized(0, 4), sized(1, 24), sized(2, 24)], vec!["0"]),
+        (vec![sized(0, 6), sized(1, 24)], vec![]),
+        (vec![drawing(sized(0, 12)), sized(1, 24)], vec!["0"]),
+        (vec![sized(0, 24), drawing(sized(1, 24))], vec![]),
+        (vec![drawing(sized(0, 12)), sized(1, 12), sized(2, 24)], vec![]),
+        (vec![drawing(sized(0, 4))], vec![]),
+        (vec![sized(0, 4), sized(1, 5), sized(2, 80)], vec!["0", "1"]),
+    ] {
+        let machine = Machine::new(&devices);
+        let (units, left_out) = all(&machine.inventory());
+        assert_eq!(only(&left_out), wanted, "{left_out:?}");
+        assert_eq!(units.len() + left_out.len(), devices.len());
+        // Whoever names it, means it.
+        let numbers: Vec<String> = devices.iter().map(|it| it.index.to_string()).collect();
+        let list = numbers.join(",");
+        assert_eq!(told(&[&list], &machine.inventory(), None).unwrap(), numbers);
+        assert_eq!(told_all(&machine.inventory(), Some(&list)), numbers);
+    }
+    let machine = Machine::new(&[sized(0, 4), sized(1, 24)]);
+    machine.state.lose(1);
+    assert_eq!(all(&machine.inventory()).0, ["0"], "it is the largest that works");
+}
+
+#[test]
+fn instances_are_compared_with_instances() {
+    let part = |slot, memory_total| FakeMig { memory_total, ..FakeMig::new(0, slot) };
+    let divided = |sizes: &[u64]| {
+        let parts = sizes.iter().zip(0..).map(|(size, slot)| part(slot, size << 20));
+        let mig = Mig::Enabled(parts.collect());
+        Machine::new(&[FakeDevice { mig, ..sized(0, 40) }, sized(1, 80)])
+    };
+    // As an A100 shows 1g.5gb and 3g.20gb, and 7g.40gb.
+    for (sizes, left) in [(&[4864, 20_096][..], 0), (&[4864, 40_192], 1), (&[4864, 4864], 0)] {
+        let (units, left_out) = all(&divided(sizes).inventory());
+        assert_eq!((units.len(), left_out.len()), (3 - left, left), "{left_out:?}");
+    }
+}
+
+#[test]
+fn what_no_program_may_compute_on_is_left_out_or_refused() {
+    let prohibited = FakeDevice {
+        compute_mode: packhorse_fake_nvml::FakeComputeMode::Prohibited,
+        ..FakeDevice::new(1)
+    };
+    let machine = Machine::new(&[FakeDevice::new(0), prohibited]);
+    let inventory = machine.inventory();
+    let left_out = vec![("1".to_owned(), "it is in compute mode PROHIBITED".to_owned())];
+    assert_eq!(all(&inventory), (vec!["0".to_owned()], left_out));
+    assert_eq!(told_all(&inventory, Some("1,0")), ["0"]);
+    for (values, visible) in [(["1"], None), (["0,1"], None), (["all"], Some("1"))] {
+        let error = told(&values, &inventory, visible).unwrap_err();
+        assert!(matches!(error, SelectError::Prohibited { .. }), "{error}");
+    }
+}
+
+#[test]
+fn instances_are_no_group() {
+    let parts = vec![FakeMig::new(0, 0), FakeMig::new(0, 1)];
+    let divided = FakeDevice { mig: Mig::Enabled(parts.clone()), ..FakeDevice::new(0) };
+    let machine = Machine::new(&[divided, FakeDevice::new(1), FakeDevice::new(2)]);
+    let inventory = machine.inventory();
+    let (one, other) = (&parts[0].uuid, &parts[1].uuid);
+    for group in [format!("{one}+{other}"), format!("1+{one}"), "0+1".to_owned()] {
+        let error = told(&[group.as_str()], &inventory, None).unwrap_err();
+        assert!(matches!(error, SelectError::MigInGroup { .. }), "{error}");
+    }
+    assert_eq!(told(&["1+2"], &inventory, None).unwrap(), ["1,2"]);
+}
+
+#[test]
+fn one_that_counts_otherwise_is_told_uuids() {
+    let machine = Machine::with(4);
+    let units = choose(&["0+1", "3"], &machine.inventory(), None).unwrap();
+    let units: Vec<&Unit> = units.iter().collect();
+    let uuids = [uuid(0), uuid(1), uuid(3)].join(",");
+    let told = |units: &[&Unit]| visibility(units[0].vendor, units, true)[0].1.clone();
+    assert_eq!(told(&units), uuids);
+    let unknown = choose(&["0+1"], &Inventory::NoDriver, None).unwrap();
+    assert_eq!(told(&[&unknown[0]]), "0,1");
 }
 
 #[test]
@@ -224,7 +351,7 @@ fn rocm_counts_twice() {
         ..choose(&["2+5"], &Inventory::NoDriver, None).unwrap().remove(0)
     };
     assert_eq!(
-        visibility(unit.vendor, &[&unit]),
+        visibility(unit.vendor, &[&unit], false),
         [("ROCR_VISIBLE_DEVICES", "2,5".to_owned()), ("HIP_VISIBLE_DEVICES", "0,1".to_owned()),]
     );
 }

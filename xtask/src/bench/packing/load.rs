@@ -90,6 +90,7 @@ impl SyntheticLoad {
             near_cores: Vec::new(),
             memory: self.capacity,
             model: 0,
+            one_process: false,
         };
         Pool {
             nodes: vec![NodeSpec {

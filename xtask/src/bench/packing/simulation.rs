@@ -132,7 +132,7 @@ impl Simulation {
                     self.history.finished.insert(task, outcome);
                 }
                 Effect::Refused { task, reason } => self.history.refused.push((task, reason)),
-                Effect::Retrying { .. } | Effect::NotAdded(_) => {}
+                Effect::Retrying { .. } | Effect::NotAdded(_) | Effect::Look => {}
             }
         }
     }
@@ -206,9 +206,9 @@ impl Simulation {
         if !fits {
             let promised = granted.iter().map(|granted| granted.memory).min();
             let cause = if promised.is_none_or(|promised| memory > promised) {
-                EndCause::OutOfMemory { peak: record.peak }
+                EndCause::OutOfMemory { peak: record.peak, at_least: Bytes(0) }
             } else {
-                EndCause::Collateral
+                EndCause::Crowded
             };
             let event = self.end(attempt, OUT_OF_MEMORY, cause);
             self.step(event);

@@ -90,6 +90,7 @@ impl Trace {
                 near_cores: Vec::new(),
                 memory: Bytes(0),
                 model,
+                one_process: false,
             };
             let next = devices.saturating_add(gpus);
             pool.nodes.push(NodeSpec {

@@ -110,13 +110,54 @@ fn what_a_task_could_not_get_is_the_least_it_is_given_next() {
 }
 
 #[test]
-fn one_that_dies_without_a_word_on_a_full_gpu_ran_out_of_memory() {
+fn a_crash_is_a_crash_however_full_its_gpu_is() {
     let machine = Machine::new(1);
-    let task = taking("--peak 47G --steps 2 --step-looks 4 --oom silent");
-    machine.world.write("tasks", &task);
-    let done = machine.packhorse(&["run", "--vram", "10G", "tasks"]);
-    assert_eq!(done.code, 1, "{done:?}");
-    assert!(done.stdout.contains("its GPU had no memory left"), "{}", done.stdout);
+    for (number, (end, said)) in (1..).zip([
+        ("kill -SEGV $$", "killed by SIGSEGV"),
+        ("exit 1", "exit status 1"),
+        ("echo Bus error; exit 135", "exit status 135"),
+        ("echo Killed; exit 137", "exit status 137"),
+        ("echo terminate called without an active exception; kill -ABRT $$", "killed by SIGABRT"),
+    ]) {
+        // 7.5 GiB are free, and then 0.3.
+        let tell = if number % 2 == 0 { "; GPU 0 had 320 MiB free when last seen" } else { "" };
+        let peak = if tell.is_empty() { "16G" } else { "23744M" };
+        let task = taking(&format!("--peak {peak} --hold-looks 4"));
+        machine.world.write("task.sh", format!("{task}\n{end}\n"));
+        let words = ["run", "--vram", "auto", "--retries", "2", "--", "sh", "task.sh"];
+        let done = machine.packhorse(&words);
+        assert_ne!(done.code, 0, "{done:?}");
+        assert!(!done.stdout.contains("out of GPU memory"), "{done:?}");
+        for attempt in 1..=2 {
+            let start = match tell {
+                "" => format!("{number}.1 attempt {attempt} failed: {said}; trying "),
+                _ => format!("{number}.1 attempt {attempt}: {said}{tell}"),
+            };
+            let line = done.stdout.lines().find(|line| line.starts_with(&start));
+            let is_retried = |line: &str| tell.is_empty() || line.ends_with("a retry is used up");
+            assert!(line.is_some_and(is_retried), "{}", done.stdout);
+        }
+        assert!(done.stdout.contains(&format!("{said}{tell}")), "{}", done.stdout);
+        assert_eq!(done.stdout.matches(" started on ").count(), 3, "{}", done.stdout);
+    }
+    let peaks = machine.packhorse(&["peaks"]);
+    assert!(peaks.stderr.contains("nothing was learned yet"), "{peaks:?}");
+}
+
+#[test]
+fn an_error_of_the_program_that_the_driver_reports_is_told() {
+    let machine = Machine::new(1);
+    let gate = machine.world.gate("gate");
+    let task = taking("--peak 16G --hold-looks 4");
+    machine.world.write("task.sh", format!("{task}\nread x < gate\nkill -SEGV $$\n"));
+    let mut running = machine.start(&["run", "--vram", "auto", "--", "sh", "task.sh"]);
+    running.wait_for("1.1 started");
+    machine.state.xid(0, 31);
+    machine.await_looks(0, 4);
+    gate.pass(1);
+    let done = running.finish();
+    let said = "killed by SIGSEGV; the driver reported Xid 31 on GPU 0";
+    assert!(done.stdout.contains(said), "{}", done.stdout);
 }
 
 #[test]
@@ -176,24 +217,93 @@ fn the_victim_of_a_neighbour_runs_again_without_using_up_its_retries() {
 }
 
 #[test]
-fn after_16_times_another_ones_doing_is_as_good_as_its_own() {
+fn a_victim_waits_for_the_end_of_the_task_that_took_its_memory() {
     let machine = Machine::new(1);
-    let mut running = machine.start(&["run", "--retries", "1"]);
-    let greedy = holding("5G", "end");
-    running.send(format!("#packhorse vram=1G\n{greedy}\n"));
-    running.wait_for("1.1 started");
-    // Until it is seen to have outgrown its promise.
-    machine.await_told(5 * GIB);
-    let victim = "echo x >> tries; echo CUDA out of memory; exit 1";
-    running.send(format!("#packhorse vram=1G\n{victim}\n"));
-    running.wait_for("1.2 failed");
+    let greedy = taking("--peak 18G --steps 2 --step-gate step --hold-until-exists end");
+    // It says nothing of how much it asked for.
+    let victim = taking("--peak 4G --oom cuda");
+    machine.world.write("victim.sh", format!("echo x >> tries\nread x < gate\n{victim}\n"));
+    let gate = machine.world.gate("gate");
+    let tasks = format!("#packhorse vram=5G\n{greedy}\n#packhorse vram=5G\nsh victim.sh\n");
+    machine.world.write("tasks", tasks);
+    let mut running = machine.start(&["run", "tasks"]);
+    running.wait_for("1.2 started");
+    machine.world.write("step.2", "");
+    machine.await_memory(0, 18 * GIB);
+    let stranger = machine.state.stranger(0, 4 * GIB);
+    gate.pass(1);
+    let line = running.wait_for("1.2 attempt 1");
+    assert!(line.contains("because 1.1 outgrew what it was promised"), "{line}");
+    machine.state.stranger_leaves(0, stranger);
+    // 5.5 GiB are free, but the other one may take them as well.
+    machine.await_looks(0, 6);
+    assert!(machine.world.why("1.2").contains("5.0 GiB"));
+    machine.world.write("end", "");
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(machine.world.read("tries").lines().count(), 2);
+}
+
+/// The lines that tell of a task that runs again.
+fn reruns(output: &str) -> usize {
+    output.matches(" attempt 1: ").count()
+}
+
+#[test]
+fn a_kind_that_outgrew_what_was_learned_is_restarted_once_for_each_task_at_most() {
+    let machine = Machine::new(1);
+    let task = taking("--peak $peak --oom cuda --hold-looks $looks --hold-until-exists end");
+    machine.world.write("train.sh", format!("read peak looks < need\n{task}\n"));
+    let write_tasks = |count: usize| {
+        let tasks = (0..count).map(|number| format!("sh train.sh --lr 0.{number}\n"));
+        machine.world.write("tasks", tasks.collect::<String>());
+    };
+    let end = machine.world.work().join("end");
+    machine.world.write("need", "4G 8\n");
+    machine.world.write("end", "");
+    write_tasks(5);
+    assert_eq!(machine.packhorse(&["run", "--vram", "auto", "tasks"]).code, 0);
+    fs_err::remove_file(&end).unwrap();
+    machine.world.write("need", "9G 0\n");
+    write_tasks(8);
+    let mut running = machine.start(&["run", "--vram", "auto", "tasks"]);
+    let mut raised = 0;
+    for _ in 0..3 {
+        let line = running.wait_for(" attempt 1: ");
+        assert!(line.contains("outgrew what it was promised on GPU 0"), "{line}");
+        raised += line.matches("tasks of its kind are promised 9.9 GiB from now on").count();
+    }
+    assert_eq!(raised, 1);
+    machine.await_looks(0, 6);
     machine.world.write("end", "");
     let done = running.finish();
-    assert_eq!(done.code, 1, "{done:?}");
-    let spared = done.stdout.matches("no retry is used up").count();
-    assert_eq!(spared, 16, "{}", done.stdout);
-    // The first, 16 for nothing, and its own retry.
-    assert_eq!(machine.world.read("tries").lines().count(), 18);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(
+        (reruns(&done.stdout), done.stdout.matches(" attempt ").count()),
+        (3, 3),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn an_amount_that_was_given_too_small_costs_each_task_one_restart() {
+    let machine = Machine::new(1);
+    let task = taking("--peak 17G --oom cuda --hold-until-exists end");
+    machine.world.write("tasks", format!("{task}\n").repeat(3));
+    let mut running = machine.start(&["run", "--vram", "4G", "tasks"]);
+    for _ in 0..2 {
+        running.wait_for(" attempt 1: ");
+    }
+    machine.await_looks(0, 6);
+    machine.world.write("end", "");
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(
+        (reruns(&done.stdout), done.stdout.matches(" attempt ").count()),
+        (2, 2),
+        "{done:?}"
+    );
 }
 
 #[test]

@@ -344,7 +344,7 @@ impl Model {
                     } else {
                         (0, guests.len() as u64, 0, 0)
                     };
-                    choices.push((score, order, node, vec![]));
+                    choices.push(((0, score), order, node, vec![]));
                 }
                 GpuRequest::Share(_) => {
                     for device in fitting {
@@ -358,23 +358,36 @@ impl Model {
                             0
                         };
                         let score = (cost, full, attempts as u64, device.memory.0);
-                        choices.push((score, order, node, vec![device]));
+                        let crowding = self.crowding(device);
+                        choices.push(((crowding, score), order, node, vec![device]));
                     }
                 }
                 GpuRequest::Whole(wanted) => {
                     let many = fitting.len() as u64;
                     if many >= u64::from(wanted) {
+                        let drawn = |device: &DeviceSpec| self.outside(device.id).drawn;
+                        fitting.sort_by_key(|device| (self.crowding(device), drawn(device)));
                         fitting.truncate(wanted as usize);
+                        let crowding = fitting.last().map_or(0, |device| self.crowding(device));
+                        let devices = node.devices.iter();
+                        fitting = devices
+                            .filter(|device| fitting.iter().any(|it| it.id == device.id))
+                            .collect();
                         let score = if pack {
                             (self.cost(node, request, &fitting), many, 0, 0)
                         } else {
                             (0, u64::MAX - many, 0, 0)
                         };
-                        choices.push((score, order, node, fitting));
+                        choices.push(((crowding, score), order, node, fitting));
                     }
                 }
             }
         }
+        let least = choices.iter().map(|choice| choice.0.0).min();
+        choices.retain(|choice| Some(choice.0.0) == least);
+        let unranked =
+            choices.into_iter().map(|((_, score), order, node, on)| (score, order, node, on));
+        let mut choices: Vec<_> = unranked.collect();
         // On one node, what is only rounded differently costs the same.
         for (order, _) in self.staying_nodes() {
             let here = |choice: &&((i128, u64, u64, u64), usize, &NodeSpec, Vec<&DeviceSpec>)| {

@@ -142,7 +142,9 @@ impl Model {
         let share: u64 = tenants.iter().map(|tenant| tenant.share).sum();
         let share = share + u64::from(outside.share.0);
         let most = self.settings.max_per_device.unwrap_or(u32::MAX) as usize;
+        let shares = matches!(request.gpus, GpuRequest::Share(_));
         let fits = request.models.contains(device.model)
+            && !(device.one_process && (shares || outside.has_strangers))
             && device.memory >= request.device_memory
             && !outside.whole
             && !tenants.iter().any(|tenant| tenant.whole)
@@ -153,10 +155,15 @@ impl Model {
             return None;
         }
         match request.memory {
-            MemoryRequest::Whole if outside.memory.0 * 20 > device.memory.0 => None,
+            MemoryRequest::Whole
+                if outside.memory.0.saturating_sub(outside.drawn.0) * 20 > device.memory.0 =>
+            {
+                None
+            }
             MemoryRequest::Uncounted | MemoryRequest::Whole => Some(u64::MAX),
             MemoryRequest::AtLeast(_)
-                if outside.memory.0.saturating_sub(outside.runs.0) * 20 > device.memory.0 =>
+                if outside.memory.0.saturating_sub(outside.runs.0 + outside.drawn.0) * 20
+                    > device.memory.0 =>
             {
                 None
             }
@@ -176,6 +183,14 @@ impl Model {
         device.memory.0.saturating_sub(taken)
     }
 
+    /// How many twentieths of `device` strangers hold who compute there, and one.
+    pub fn crowding(&self, device: &DeviceSpec) -> u64 {
+        let outside = self.outside(device.id);
+        let held = outside.memory.0.saturating_sub(outside.runs.0 + outside.drawn.0);
+        let part = (held * 20).checked_div(device.memory.0).unwrap_or(0);
+        if outside.has_strangers { part + 1 } else { 0 }
+    }
+
     /// Whether it fits on `device` beside `tenants`.
     pub fn fits_beside(&self, device: &DeviceSpec, tenants: &[Tenant], request: &Request) -> bool {
         let outside = self.outside(device.id);
@@ -187,8 +202,9 @@ impl Model {
     pub fn is_in_reach(&self, device: &DeviceSpec, request: &Request) -> bool {
         let mut outside = self.outside(device.id);
         if outside.yields {
-            outside =
-                Outside { memory: Bytes(outside.memory.0 - outside.runs.0), ..Outside::default() };
+            let memory = Bytes(outside.memory.0 - outside.runs.0);
+            let (drawn, has_strangers) = (outside.drawn, outside.has_strangers);
+            outside = Outside { memory, drawn, has_strangers, ..Outside::default() };
         }
         !self.is_closed(device.id)
             && self.room(device, &[], outside, request) >= Some(memory(request))

@@ -78,7 +78,8 @@ pub enum Twist {
 
 pub fn pools() -> impl Strategy<Value = Pool> {
     let memory = prop_oneof![1 => Just(0), 4 => 1..17_u64, 4 => Just(16_u64)];
-    let device = (vec(0..12_u32, 0..4), memory, 0..3_u8);
+    let one_process = prop::bool::weighted(0.1);
+    let device = (vec(0..12_u32, 0..4), memory, 0..3_u8, one_process);
     let cpu = prop::option::weighted(0.3, (0..9_u32).prop_map(|cores| Milli(cores * 1000)));
     let ram = prop::option::weighted(0.3, (0..9_u64).prop_map(|ram| Bytes(ram * 1000)));
     // How many cores, how many threads a physical one has, and in how many parts they are.
@@ -108,16 +109,18 @@ pub fn pools() -> impl Strategy<Value = Pool> {
             let kept = specs.zip(&left_out);
             let kept = kept.filter(|(_, left_out)| !(some_left_out && **left_out));
             let specs: Vec<CoreSpec> = kept.map(|(core, _)| core).collect();
-            let devices = devices.into_iter().map(|(near, memory, model)| DeviceSpec {
-                id: DeviceId(fresh()),
-                // Some are not cores of this node.
-                near_cores: near
-                    .iter()
-                    .map(|&core| names.get(core as usize).copied().unwrap_or(CoreId(core)))
-                    .collect(),
-                memory: Bytes(memory * UNIT),
-                model,
-            });
+            let devices =
+                devices.into_iter().map(|(near, memory, model, one_process)| DeviceSpec {
+                    id: DeviceId(fresh()),
+                    // Some are not cores of this node.
+                    near_cores: near
+                        .iter()
+                        .map(|&core| names.get(core as usize).copied().unwrap_or(CoreId(core)))
+                        .collect(),
+                    memory: Bytes(memory * UNIT),
+                    model,
+                    one_process,
+                });
             made.push(NodeSpec {
                 devices: devices.collect(),
                 id: NodeId(fresh()),
@@ -137,6 +140,7 @@ pub fn settings() -> impl Strategy<Value = SchedulerSettings> {
     (policy, most, ageing).prop_map(|(policy, max_per_device, ageing)| SchedulerSettings {
         policy,
         max_per_device,
+        look_lasts: None,
         ageing,
     })
 }
@@ -185,8 +189,12 @@ fn requests() -> impl Strategy<Value = Request> {
 fn causes() -> impl Strategy<Value = EndCause> {
     prop_oneof![
         6 => Just(EndCause::Own),
-        2 => (0..18_u64).prop_map(|units| EndCause::OutOfMemory { peak: Bytes(units * UNIT) }),
+        2 => (0..18_u64, 0..18_u64).prop_map(|(peak, at_least)| EndCause::OutOfMemory {
+            peak: Bytes(peak * UNIT),
+            at_least: Bytes(at_least / 6 * 6 * UNIT),
+        }),
         1 => Just(EndCause::Collateral),
+        1 => Just(EndCause::Crowded),
     ]
 }
 
@@ -201,10 +209,14 @@ fn outsides() -> impl Strategy<Value = Outside> {
             KeptRoom { share, memory, whole }
         }),
     ];
-    let all = (memory, 0..4_u64, share, 0..3_u32, whole, any::<bool>(), kept);
-    all.prop_map(|(memory, runs, tenths, attempts, whole, yields, kept)| Outside {
+    // Which part of what is theirs strangers' desktops hold, and whether programs are there.
+    let strangers = (0..4_u64, any::<bool>());
+    let all = (memory, 0..4_u64, strangers, share, 0..3_u32, whole, any::<bool>(), kept);
+    all.prop_map(|(memory, runs, strangers, tenths, attempts, whole, yields, kept)| Outside {
         memory: Bytes(memory * UNIT / 2),
         runs: Bytes(memory * UNIT / 2 * runs / 3),
+        drawn: Bytes(memory * UNIT / 2 * (3 - runs) / 3 * strangers.0 / 3),
+        has_strangers: strangers.1,
         share: Milli(tenths * 100),
         attempts: if tenths > 0 { attempts } else { 0 },
         whole,

@@ -33,6 +33,7 @@ impl PretendedGpu {
             self.processes.push(ProcessView {
                 pid,
                 memory: Some(memory),
+                draws: false,
                 owner,
                 description: "python, ada".to_owned(),
             });
@@ -95,12 +96,17 @@ impl Lab {
 
     /// The same before anybody looks.
     pub(crate) fn holds_unseen(&mut self, task: &str, memory: u64) {
+        self.holds_mebibytes(task, memory << 10);
+    }
+
+    /// The same in MiB.
+    pub(crate) fn holds_mebibytes(&mut self, task: &str, memory: u64) {
         let task = id(task);
         let devices = self.running[&task].placement.devices.clone();
         for granted in devices {
             let pid = task.run.0 * 1000 + task.number;
             let gpu = &mut self.gpus[granted.device.0 as usize];
-            gpu.set(pid, Owner::Task(task), gib(memory));
+            gpu.set(pid, Owner::Task(task), Bytes(memory << 20));
         }
     }
 
@@ -108,6 +114,23 @@ impl Lab {
     pub(crate) fn stranger(&mut self, gpu: usize, memory: u64) {
         let pid = 90_000 + u32::try_from(gpu).unwrap();
         self.gpus[gpu].set(pid, Owner::Stranger, gib(memory));
+    }
+
+    /// Somebody's desktop takes so many GiB of a GPU from now on.
+    pub(crate) fn desktop(&mut self, gpu: usize, memory: u64) {
+        let pid = 60_000 + u32::try_from(gpu).unwrap();
+        self.gpus[gpu].set(pid, Owner::Stranger, gib(memory));
+        let last = self.gpus[gpu].processes.last_mut();
+        last.expect("it was just added").draws = true;
+    }
+
+    /// The devices are looked at before there is a run.
+    pub(crate) fn first_look(&mut self) {
+        let views = self.views().into_iter().map(|view| match view {
+            Input::Sampled(view) => view,
+            other => panic!("{other:?} is no view"),
+        });
+        self.feed(Input::FirstLook(views.collect()));
     }
 
     /// So many GiB of a GPU are held that no process is listed for.

@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use packhorse_fake_nvml::{
-    DeviceFull, FakeProcess, FakeState, FakeUnit, ProcessKind, visible_devices,
+    DeviceFull, FakeComputeMode, FakeProcess, FakeState, FakeUnit, ProcessKind, visible_devices,
 };
 
 use hold::Looks;
@@ -91,6 +91,12 @@ fn run(options: &CudaOptions) -> io::Result<u8> {
         eprintln!("RuntimeError: No CUDA GPUs are available");
         return Ok(1);
     }
+    if !is_open(&state, &devices, kind)? {
+        // Error 46, of which the CUDA Runtime API's manual says (cudaErrorDevicesUnavailable):
+        // devices are often unavailable due to use of exclusive or prohibited compute mode.
+        eprintln!("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable");
+        return Ok(1);
+    }
     for (ordinal, device) in devices.iter().enumerate() {
         println!("device {ordinal}: {}", device.uuid());
     }
@@ -104,6 +110,26 @@ fn run(options: &CudaOptions) -> io::Result<u8> {
         });
     }
     job.work(options)
+}
+
+/// Whether the compute modes of the devices allow one more process.
+fn is_open(state: &FakeState, devices: &[FakeUnit], kind: ProcessKind) -> io::Result<bool> {
+    for unit in devices {
+        let is_open = match unit.device.compute_mode {
+            FakeComputeMode::Default => true,
+            FakeComputeMode::Prohibited => false,
+            // The server's clients are its own process' to the driver.
+            FakeComputeMode::ExclusiveProcess if kind == ProcessKind::Mps => true,
+            FakeComputeMode::ExclusiveProcess => {
+                let processes = state.read_processes(unit.uuid())?;
+                processes.iter().all(|process| process.kind == ProcessKind::Graphics)
+            }
+        };
+        if !is_open {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl CudaJob {

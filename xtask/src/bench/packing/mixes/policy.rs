@@ -37,6 +37,7 @@ impl OwnPolicy {
             near_cores: Vec::new(),
             memory: Bytes(0),
             model: 0,
+            one_process: false,
         };
         let node = NodeSpec {
             id: NodeId(0),

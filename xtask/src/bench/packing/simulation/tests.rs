@@ -17,6 +17,7 @@ fn pool(memory: &[u64]) -> Pool {
         near_cores: vec![],
         memory: Bytes(memory * GB),
         model: 0,
+        one_process: false,
     };
     Pool {
         nodes: vec![NodeSpec {
@@ -84,13 +85,16 @@ fn who_outgrows_his_promise_and_the_gpu_climbs_the_ladder() {
     sim.submit(seconds(0), task(2, 8, 100, 16));
     let history = sim.run();
     let peak = Bytes(8 * GB);
-    assert_eq!(history.attempts[1].outcome, Some((OUT_OF_MEMORY, EndCause::OutOfMemory { peak })));
+    assert_eq!(
+        history.attempts[1].outcome,
+        Some((OUT_OF_MEMORY, EndCause::OutOfMemory { peak, at_least: Bytes(0) }))
+    );
     assert_eq!(attempts(&history), [(1, 1, 0, 100, 16), (2, 1, 0, 33, 8), (2, 2, 100, 200, 12)]);
     assert_eq!(history.finished[&id(2)], Outcome::Succeeded);
 }
 
 #[test]
-fn victim_of_a_neighbour_is_collateral() {
+fn victim_of_a_neighbour_is_crowded() {
     let mut sim = simulation(&[24]);
     // After a second it takes 20 GB though it was promised 12.
     let mut greedy = task(1, 12, 100, 20);
@@ -100,7 +104,7 @@ fn victim_of_a_neighbour_is_collateral() {
     sim.submit(seconds(0), greedy);
     sim.submit(seconds(0), victim);
     let history = sim.run();
-    assert_eq!(history.attempts[1].outcome, Some((OUT_OF_MEMORY, EndCause::Collateral)));
+    assert_eq!(history.attempts[1].outcome, Some((OUT_OF_MEMORY, EndCause::Crowded)));
     assert_eq!(history.finished[&id(2)], Outcome::Succeeded);
     let retried = &history.attempts[2];
     assert_eq!((retried.task, retried.start), (id(2), seconds(100)));
@@ -135,7 +139,7 @@ fn strangers_make_tasks_wait_and_are_really_there() {
         attempts(&history).iter().map(|ran| (ran.2, ran.3)).collect::<Vec<_>>(),
         [(5, 8), (50, 60)]
     );
-    assert_eq!(history.attempts[0].outcome, Some((OUT_OF_MEMORY, EndCause::Collateral)));
+    assert_eq!(history.attempts[0].outcome, Some((OUT_OF_MEMORY, EndCause::Crowded)));
 }
 
 #[test]
