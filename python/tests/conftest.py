@@ -43,7 +43,7 @@ def needs(part: str, missing: str | None = None) -> None:
         if record := os.environ.get("PACKHORSE_SKIPPED"):
             test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
             with open(record, "a") as file:
-                file.write(f"{part} {test}\n")
+                file.write(f"{part} python3.{sys.version_info[1]} {test}\n")
         pytest.skip(f"PACKHORSE_SKIP names {part}")
     if missing := missing or _missing(part):
         pytest.fail(

@@ -111,6 +111,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::test::BUILD;
 
     fn said(command: &mut Command) -> String {
         let output = command.output().unwrap();
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn the_tarball_has_all_that_belongs_to_the_binary() {
         // It is there already when all tests are run.
-        done(cargo().args(["build", "--quiet", "--workspace", "--bins", "--locked"])).unwrap();
+        done(cargo().args(BUILD.split(' ')).arg("--quiet")).unwrap();
         let test = std::env::current_exe().unwrap();
         let built = test.ancestors().nth(2).unwrap().join("packhorse");
         let folder = tempfile::tempdir().unwrap();

@@ -31,6 +31,10 @@ pub struct TestArgs {
     names: Vec<String>,
 }
 
+/// What builds what tests run besides their own programs: an example, and programs and libraries
+/// of other packages.
+pub const BUILD: &str = "build --workspace --lib --bins --examples";
+
 /// Something that was done, for the list at the end.
 struct Step {
     name: String,
@@ -82,23 +86,27 @@ fn show_problems(problems: &[Error]) {
 
 /// Runs the checks until one fails.
 fn check(args: &TestArgs, left_out: &LeftOut, steps: &mut Vec<Step>) -> Result<()> {
-    let step = |words: &str| {
-        let mut command = cargo();
-        command.args(words.split(' '));
-        command
+    let python = match left_out.package {
+        None if args.names.is_empty() => Some(PythonTests::find()?),
+        _ => None,
     };
-    // Tests run an example and programs of other packages, which those that build tests leave
-    // out.
-    let mut commands = vec![step("build --workspace --lib --bins --examples")];
     if !args.python {
-        commands.insert(0, step("clippy --workspace --all-targets -- -D warnings"));
-        commands.insert(0, step("fmt --all --check"));
+        let fmt = step("fmt --all --check");
+        visibly(vec![fmt, step("clippy --workspace --all-targets -- -D warnings")], steps)?;
     }
-    visibly(commands, steps)?;
+    if let Some(python) = python.as_ref().filter(|_| !has_failed(steps)) {
+        // Each build puts its own packhorse into the target folder, and that of the tests has to
+        // stay there while they run: it comes last.
+        steps.extend(suites::build_wheels(python)?);
+    }
     if has_failed(steps) {
         return Ok(());
     }
-    side_by_side(args, left_out, steps)?;
+    visibly(vec![step(BUILD)], steps)?;
+    if has_failed(steps) {
+        return Ok(());
+    }
+    side_by_side(args, left_out, python.as_ref(), steps)?;
     if has_failed(steps) || args.python || !args.names.is_empty() {
         return Ok(());
     }
@@ -111,6 +119,12 @@ fn check(args: &TestArgs, left_out: &LeftOut, steps: &mut Vec<Step>) -> Result<(
         println!("\ncargo-deny is not installed: licences are not checked");
     }
     visibly(commands, steps)
+}
+
+fn step(words: &str) -> Command {
+    let mut command = cargo();
+    command.args(words.split(' '));
+    command
 }
 
 fn has_failed(steps: &[Step]) -> bool {
@@ -134,23 +148,22 @@ fn visibly(commands: Vec<Command>, steps: &mut Vec<Step>) -> Result<()> {
 
 /// Runs the tests in Rust and those of the Python package, as far as they are wanted, at the
 /// same time: both wait more than they work.
-fn side_by_side(args: &TestArgs, left_out: &LeftOut, steps: &mut Vec<Step>) -> Result<()> {
-    let variables = left_out.variables();
-    let python = match left_out.package {
-        None if args.names.is_empty() => Some(PythonTests::find()?),
-        _ => None,
-    };
-    if let Some(python) = &python {
-        steps.extend(suites::build_wheels(python)?);
-        if has_failed(steps) {
-            return Ok(());
-        }
+fn side_by_side(
+    args: &TestArgs,
+    left_out: &LeftOut,
+    python: Option<&PythonTests>,
+    steps: &mut Vec<Step>,
+) -> Result<()> {
+    let programs = if args.python { Vec::new() } else { rust::build(steps)? };
+    if has_failed(steps) {
+        return Ok(());
     }
     heading("tests");
+    let variables = left_out.variables();
     std::thread::scope(|scope| {
-        let suites = python.map(|python| scope.spawn(move || suites::run(&python, &variables)));
+        let suites = python.map(|python| scope.spawn(move || suites::run(python, &variables)));
         if !args.python {
-            steps.extend(rust::run(&args.names, &variables)?);
+            steps.push(rust::run(&programs, &args.names, left_out)?);
         }
         if let Some(suites) = suites {
             steps.extend(suites.join().expect("it does not panic")?);

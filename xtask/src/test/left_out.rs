@@ -62,17 +62,30 @@ impl LeftOut {
 
     /// What is said after it: how many were left out.
     pub fn counted(&self) -> Result<Vec<String>> {
-        let text = fs_err::read_to_string(self.record.path())?;
-        // A test that starts itself again may have said it twice.
-        let tests: BTreeSet<&str> = text.lines().collect();
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for test in tests {
-            *counts.entry(test.split(' ').next().unwrap_or_default()).or_default() += 1;
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for (part, _) in self.recorded()? {
+            *counts.entry(part).or_default() += 1;
         }
         Ok(self.lines_with(|part, why| {
             let count = counts.get(part.name()).copied().unwrap_or_default();
             format!("{count} tests of {}: {why}", part.name())
         }))
+    }
+
+    /// How many tests of these programs have said that they were left out.
+    pub fn count_of<'a>(&self, programs: impl Iterator<Item = &'a str>) -> Result<usize> {
+        let recorded = self.recorded()?.into_iter();
+        let programs: BTreeSet<&str> = programs.collect();
+        let program = |test: &str| test.split(' ').next().is_some_and(|it| programs.contains(it));
+        Ok(recorded.filter(|(_, test)| program(test)).count())
+    }
+
+    /// The tests that have said that they were left out: the part, and the program with the
+    /// name. One that starts itself again may have said it twice.
+    fn recorded(&self) -> Result<BTreeSet<(String, String)>> {
+        let text = fs_err::read_to_string(self.record.path())?;
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        Ok(lines.map(|(part, test)| (part.to_owned(), test.to_owned())).collect())
     }
 
     fn lines_with(&self, line: impl Fn(Part, &str) -> String) -> Vec<String> {

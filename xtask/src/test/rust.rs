@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Step;
 use super::job::{self, Done, Limits};
+use super::left_out::LeftOut;
 use crate::folders::cargo;
 use crate::setup::show;
 
@@ -20,7 +21,7 @@ const LIMITS: Limits = Limits { slow: Duration::from_secs(30), end: Duration::fr
 const TOLD: usize = 200;
 
 /// A program with tests in it.
-struct TestProgram {
+pub struct TestProgram {
     /// Such as `cli::node`: the folder of its package, and which one of it.
     name: String,
     file: PathBuf,
@@ -70,16 +71,17 @@ impl TestProgram {
 }
 
 /// Builds the programs with tests.
-fn build() -> Result<(Step, Vec<TestProgram>)> {
+pub fn build(steps: &mut Vec<Step>) -> Result<Vec<TestProgram>> {
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-run"]);
     let name = show(&command);
+    println!("\n── {name}");
     command.arg("--message-format=json-render-diagnostics");
     let start = Instant::now();
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
-    let step = Step { name, took: start.elapsed(), passed: output.status.success() };
+    steps.push(Step { name, took: start.elapsed(), passed: output.status.success() });
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok((step, text.lines().filter_map(TestProgram::of).collect()))
+    Ok(text.lines().filter_map(TestProgram::of).collect())
 }
 
 /// One test of one of the programs.
@@ -108,14 +110,11 @@ fn threads() -> usize {
     3 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Builds and runs the tests that have one of these words in their names, or all.
-pub fn run(words: &[String], variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
-    let (built, programs) = build()?;
-    if !built.passed {
-        return Ok(vec![built]);
-    }
+/// Runs the tests that have one of these words in their names, or all.
+pub fn run(programs: &[TestProgram], words: &[String], left_out: &LeftOut) -> Result<Step> {
+    let variables = left_out.variables();
     let mut tests = Vec::new();
-    for program in &programs {
+    for program in programs {
         let named = program.tests()?.into_iter().map(|name| Test { program, name });
         tests.extend(named.filter(|test| {
             let title = test.title();
@@ -130,7 +129,7 @@ pub fn run(words: &[String], variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
     let work = || {
         let mut failed = Vec::new();
         while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Some(problem) = problem(test, test.run(variables)) {
+            if let Some(problem) = problem(test, test.run(&variables)) {
                 failed.push(problem);
             }
             let ended = ended.fetch_add(1, Ordering::Relaxed) + 1;
@@ -148,9 +147,12 @@ pub fn run(words: &[String], variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
     for title in &failed {
         println!("failed: {title}");
     }
-    println!("Rust: {} passed, {} failed", tests.len() - failed.len(), failed.len());
+    let files = programs.iter().filter_map(|program| program.file.file_name()?.to_str());
+    let (failed_count, left_out) = (failed.len(), left_out.count_of(files)?);
+    let passed = tests.len().saturating_sub(failed_count + left_out);
+    println!("Rust: {passed} passed, {failed_count} failed, {left_out} left out");
     let name = format!("{} tests in Rust", tests.len());
-    Ok(vec![built, Step { name, took: start.elapsed(), passed: failed.is_empty() }])
+    Ok(Step { name, took: start.elapsed(), passed: failed.is_empty() })
 }
 
 /// What is wrong with how a test ended, if something is; with its output, that is printed.

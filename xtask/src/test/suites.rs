@@ -18,8 +18,7 @@ const BUILD: Limits = Limits { slow: Duration::from_mins(10), end: Duration::fro
 /// Some tests of a suite wait for a minute before they fail.
 const SUITE: Limits = Limits { slow: Duration::from_mins(5), end: Duration::from_mins(15) };
 
-/// Builds the wheels, until one fails. That replaces the binary that other tests run, so it comes
-/// before all tests.
+/// Builds the wheels, until one fails.
 pub fn build_wheels(python: &PythonTests) -> Result<Vec<Step>> {
     python.tidy()?;
     let mut steps = Vec::new();
@@ -34,23 +33,22 @@ pub fn build_wheels(python: &PythonTests) -> Result<Vec<Step>> {
 
 /// Runs every suite.
 pub fn run(python: &PythonTests, variables: &[(&str, &Path)]) -> Result<Vec<Step>> {
-    let suite = |[mut install, mut tests]: [Command; 2]| -> Result<Vec<Step>> {
+    let suite = |[mut install, mut tests]: [Command; 2]| -> Result<Step> {
         let installed = run_step(&mut install, BUILD)?;
         if !installed.passed {
-            return Ok(vec![installed]);
+            return Ok(installed);
         }
         let mut tested = run_step(tests.envs(variables.iter().copied()), SUITE)?;
         tested.took += installed.took;
-        Ok(vec![tested])
+        Ok(tested)
     };
     let suites = python.suites();
-    let suites: Vec<Result<Vec<Step>>> = std::thread::scope(|scope| {
+    let suites: Vec<Result<Step>> = std::thread::scope(|scope| {
         let running: Vec<_> =
             suites.into_iter().map(|commands| scope.spawn(move || suite(commands))).collect();
         running.into_iter().map(|suite| suite.join().expect("it does not panic")).collect()
     });
-    let steps: Result<Vec<Vec<Step>>> = suites.into_iter().collect();
-    Ok(steps?.into_iter().flatten().collect())
+    suites.into_iter().collect()
 }
 
 /// Runs a command, and then shows what it wrote, in one piece.
