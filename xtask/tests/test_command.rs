@@ -230,7 +230,7 @@ fn in_ci_nothing_may_be_left_out_or_missing() {
 }
 
 #[test]
-fn a_part_that_nobody_knows_is_refused() {
+fn an_unknown_part_is_refused() {
     let machine = Machine::new();
     let output = machine.xtask().env("PACKHORSE_SKIP", "slurm,tourch").output().unwrap();
     assert_eq!(output.status.code(), Some(1));

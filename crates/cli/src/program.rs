@@ -51,7 +51,9 @@ fn run() -> Exit {
             return Exit::Success;
         }
         let mut text = in_full(&error);
-        text.extend(limits::file_size_hint());
+        if !text.contains("\nhint: ") {
+            text.extend(limits::file_size_hint());
+        }
         // An excerpt of what somebody wrote comes with a heading of its own.
         if !text.contains("error: ") {
             text.insert_str(0, "error: ");

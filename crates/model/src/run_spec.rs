@@ -19,7 +19,7 @@ use crate::{
 /// new program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent")]
 pub struct RunSpec {
     /// A task without a command: what holds for every task that says nothing else.
     pub defaults: TaskSpec,
@@ -46,7 +46,7 @@ pub struct RunSpec {
     /// whose folder has them does not run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keeps_results: bool,
-    /// What becomes of a task whose folder has the marker of another that may still run.
+    /// What to do with a task whose folder may be in use.
     #[serde(skip_serializing_if = "FolderInDoubt::is_usual")]
     pub folder_in_doubt: FolderInDoubt,
     /// Whether its tasks are calls of a program that waits for them, and take their arguments

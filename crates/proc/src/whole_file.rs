@@ -12,7 +12,7 @@ pub const LARGEST_TABLE: u64 = 256 << 20;
 /// template. What is made of one takes many times its size.
 pub const LARGEST_SETTINGS: u64 = 64 << 20;
 
-/// What is in a file that a person has named: a regular file, or a pipe, such as the shell
+/// The contents of a file that the user named: a regular file, or a pipe, such as the shell
 /// makes of `<(command)`. More than `limit` bytes are an error.
 pub fn read_whole(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
@@ -38,7 +38,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The same of what is open, such as standard input.
+/// Reads an open input, such as standard input, up to a limit.
 pub fn read_to_limit(input: impl Read, name: &str, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(limit + 1).read_to_end(&mut bytes)?;

@@ -152,7 +152,7 @@ impl SharedFolder {
         let twins = (2_u32..).map(|twin| format!("{run}-{twin}"));
         let names = std::iter::once(run.to_string()).chain(twins);
         for path in names.map(|name| parent.join(name)) {
-            // Nobody else looks into it: variables of tasks may be secrets. An empty folder is
+            // The folder is private: variables of tasks may be secrets. An empty folder is
             // replaced, so this takes the name, and then the place.
             match create_private_folder(&path) {
                 Ok(()) => {

@@ -167,7 +167,7 @@ impl Reader {
         let sql = "SELECT name, last, lowest, highest, count FROM metric \
                    WHERE task = ?1 AND attempt = ?2";
         let read = |row: &Row<'_>| {
-            // SQLite has no NaN: it takes one for NULL.
+            // SQLite stores NaN as NULL.
             let number =
                 |column| row.get::<_, Option<f64>>(column).map(|it| it.unwrap_or(f64::NAN));
             let summary = MetricSummary {

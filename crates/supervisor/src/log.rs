@@ -160,7 +160,7 @@ impl LogScan {
     }
 }
 
-/// Whose a file is.
+/// Where a log belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// It is in the state folder, which is for its owner alone.

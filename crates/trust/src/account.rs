@@ -41,7 +41,7 @@ fn entry(uid: u32) -> Option<(String, u32)> {
     unsafe { text(name) }.map(|name| (name, group))
 }
 
-/// A group: its name, and whether each of the members that it lists is a certain user.
+/// What the system says of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     Known {

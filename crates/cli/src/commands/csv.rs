@@ -118,7 +118,7 @@ fn path_of(args: &mut CsvArgs) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// All of the file. One that rows are taken out of is there to be replaced.
+/// Reads the table. With `--consume` the file is replaced later, so it must be regular.
 fn read_table(path: &Path, consume: bool) -> std::io::Result<Vec<u8>> {
     let read = if consume { read_regular } else { read_whole };
     read(path, LARGEST_TABLE)

@@ -14,17 +14,17 @@ use crate::{complain, terminal};
 /// The file that `--config` names: a process has one command line.
 static NAMED: OnceLock<PathBuf> = OnceLock::new();
 
-/// Has [`find_settings`] read this file.
+/// Sets the file that [`find_settings`] reads.
 pub fn name_settings(file: PathBuf) {
     let _ = NAMED.set(file);
 }
 
-/// What the environment and files say. What is left out is complained about.
+/// What the environment and files say. Warns of files that were left out.
 pub fn find_settings() -> anyhow::Result<Settings> {
     find_settings_of(None)
 }
 
-/// The same for a run that was made with a file of its own.
+/// The settings for a run that stores the name of its own file.
 pub fn find_settings_of(run: Option<&Path>) -> anyhow::Result<Settings> {
     let named = NAMED.get().map(PathBuf::as_path).or(run);
     Ok(Settings::find(named, &mut complain)?)

@@ -422,7 +422,7 @@ fn a_daemon_of_mps_is_used_only_if_it_is_ours_or_roots() {
 /// What is in a state folder after runs with everything that keeps files there: with a umask
 /// that takes nothing away, and with one that takes everything.
 #[test]
-fn what_is_kept_is_its_owners_alone_whatever_the_umask() {
+fn the_state_folder_is_private_whatever_the_umask() {
     needs!(TwoUsers);
     let machine = SharedMachine::new();
     let _state = machine.gpu();
