@@ -158,9 +158,14 @@ fn tests_begin_with_the_signals_defaults_whatever_a_script_ignores() {
 fn a_signal_ends_the_tests_that_run() {
     let machine = Machine::new();
     let pipe = machine.path("pipe");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+    for pipe in [&pipe, &machine.path("never")] {
+        rustix::fs::mkfifoat(rustix::fs::CWD, pipe, 0o600.into()).unwrap();
+    }
     // Our group is not the tests' own: what reads the pipe has to end for us to see its end.
-    machine.write("tests/first", "exec 3>\"$STUB_MACHINE/pipe\"; echo $$ >&3; exec sleep 1000");
+    machine.write(
+        "tests/first",
+        "exec 3>\"$STUB_MACHINE/pipe\"; echo $$ >&3; : <\"$STUB_MACHINE/never\"",
+    );
     let mut child = machine.xtask().stdout(std::process::Stdio::null()).spawn().unwrap();
     let mut pipe = std::io::BufReader::new(fs_err::File::open(pipe).unwrap());
     let mut first = String::new();
