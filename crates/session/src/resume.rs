@@ -12,7 +12,7 @@ use packhorse_model::{
     GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskSpec,
     VramRequest, printable,
 };
-use packhorse_store::{Home, Reader, RunLock, RunSeed, StoredRun, TaskFilter};
+use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 use packhorse_trust::ensure_private_folder;
 
 use crate::consume::{ConsumedFile, consuming};
@@ -171,7 +171,7 @@ impl Resume {
         let launch = Launch::prepare(spec, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let earlier = EarlierTasks {
-            seed: RunSeed::of(run.uuid),
+            uuid: run.uuid,
             succeeded: run.counts.succeeded,
             failed: (run.counts.failed).saturating_sub(self.reopened.len() as u64),
             reopened: self.reopened,

@@ -205,7 +205,7 @@ impl Element {
         let part = RunPart {
             home: home.home.clone(),
             run: self.run.run,
-            seed: self.run.seed,
+            uuid: self.run.uuid,
             logs: self.folder.logs(),
             last,
             journal: Box::new(journal) as Box<dyn Journal>,

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err::{self as fs, File, OpenOptions};
 use packhorse_model::{ByteString, RunId, RunSpec, Timestamp};
-use packhorse_store::RunSeed;
+use packhorse_store::Uuid;
 use packhorse_trust::create_private_folder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,9 +41,9 @@ pub struct SharedFolder(PathBuf);
 pub struct RunFile {
     /// Its number in the person's store.
     pub run: RunId,
-    /// What its tasks' seeds come from.
+    /// What tells it from a run of the same number in a copy of that store.
     #[serde(default)]
-    pub seed: RunSeed,
+    pub uuid: Uuid,
     /// What tells the person's store from others.
     pub home: String,
     /// The folder that tasks run in.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use packhorse_model::{MetricSummary, Outcome, RunId, RunSpec, StoredTask, TaskId};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use uuid::Uuid;
 
 pub use learned::{DrainedDevice, LearnedSignature};
 use rows::TaskRow;
@@ -91,6 +92,12 @@ impl Reader {
         let sql = format!("SELECT {columns} FROM run WHERE id = ?1");
         let found = self.one(&sql, [run.0], StoredRun::read)?;
         found.map(|run| self.complete(run)).transpose()
+    }
+
+    /// What tells a run from those of the same number in copies of the state folder.
+    pub fn run_uuid(&self, run: RunId) -> Result<Option<Uuid>, StoreError> {
+        let sql = "SELECT uuid FROM run WHERE id = ?1";
+        self.one(sql, [run.0], |row| row.get(0).map(Uuid::from_bytes))
     }
 
     /// What a run was asked to do: what `resume` needs.

@@ -52,6 +52,7 @@ mod programs;
 mod settle;
 mod short_slice;
 mod signals;
+mod slot_outputs;
 mod spawn;
 mod start;
 mod supervisor;

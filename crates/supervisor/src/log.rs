@@ -22,12 +22,8 @@ use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use fs_err::{File, OpenOptions};
 
 use packhorse_model::Stream;
-use packhorse_proc::ProcEntry;
 use packhorse_trust::{ensure_private_folder, make_private};
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::Pid;
-
-use crate::process_tree::number;
 
 /// A log being written. It is kept from one attempt to the next.
 pub(crate) struct Log {
@@ -124,13 +120,16 @@ impl Log {
         }
     }
 
-    /// Whether a process can write to it.
-    pub(crate) fn is_held_by(&self, pid: Pid) -> bool {
-        let name = self.descriptor().and_then(|log| {
-            // As the kernel calls it, which is not always how we do.
-            fs_err::read_link(format!("/proc/self/fd/{log}")).ok()
-        });
-        name.is_some_and(|name| ProcEntry::of(number(pid)).holds(&[name.as_os_str()]))
+    /// What the links in `/proc/PID/fd` of a process call it that has it open, which is not
+    /// always what we call it. `None` for a device: any process may have `/dev/null` open.
+    pub(crate) fn link_name(&self) -> Option<PathBuf> {
+        let LogState::Open { log, .. } = &self.state else {
+            return None;
+        };
+        if log.metadata().ok()?.file_type().is_char_device() {
+            return None;
+        }
+        fs_err::read_link(format!("/proc/self/fd/{}", log.as_raw_fd())).ok()
     }
 }
 

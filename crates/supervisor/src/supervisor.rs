@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use packhorse_model::{Outcome, OutputMode, ProcessEvent, StopMode, TaskId};
@@ -152,10 +153,10 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Whether a process holds the pipes or the log.
-    pub(crate) fn is_written_to_by(&self, pid: Pid) -> bool {
-        let pipes = self.pipes.as_ref();
-        pipes.is_some_and(|pipes| pipes.is_held_by(pid)) || self.log.is_held_by(pid)
+    /// What a process has open that writes to its pipes or its log.
+    pub(crate) fn output_names(&self) -> impl Iterator<Item = PathBuf> {
+        let pipes = self.pipes.iter().flat_map(Pipes::names);
+        pipes.chain(self.log.link_name())
     }
 }
 
