@@ -90,7 +90,10 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
             TaskLanguage::TaskLines => SourceSpec::TaskLines { files },
         };
         let tasks = ReadTasks::new(streams, language, 0);
-        Box::new(tasks.with_defaults(&order.spec.defaults).with_count(count))
+        Box::new(match count {
+            Some(count) => tasks.with_count(count),
+            None => tasks.checking_paths(&order.spec.defaults),
+        })
     } else {
         Box::new(one_command(std::mem::take(&mut args.command)))
     };
