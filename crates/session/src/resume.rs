@@ -113,9 +113,9 @@ impl Resume {
         self.spec.config.as_deref()
     }
 
-    /// What becomes of the output of its tasks, if nobody says otherwise.
-    pub fn output(&self) -> Option<OutputMode> {
-        self.spec.output
+    /// What it was made with.
+    pub fn spec(&self) -> &RunSpec {
+        &self.spec
     }
 
     /// Whether there is nothing to do. What rows are still in their file are taken out,
