@@ -24,7 +24,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::core_parts::ThreadCaps;
 use crate::devices::{Devices, scheduler_settings};
-use crate::earlier_logs::EarlierLogs;
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
 use crate::file_contents::FileContents;
@@ -216,7 +215,6 @@ impl Launch {
         let signals = Signals::block().map_err(system("take over signals"))?;
         request_short_slice();
         let home_id = home.id()?;
-        let earlier_logs = self.executor.is_none().then(EarlierLogs::default);
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none()).then(|| {
             let own = matches!(storage, RunStorage::Store(..)).then(|| home.clone());
@@ -269,7 +267,6 @@ impl Launch {
             sampler,
             leases,
             leaders: LeaderRecord::new(home, run),
-            earlier_logs,
             markers,
             given: devices.given,
             home: home_id,
