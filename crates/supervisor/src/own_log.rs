@@ -243,3 +243,62 @@ fn backups(own: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
         name.starts_with(start.as_encoded_bytes())
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn claimed(path: &Path) -> ClaimedLog {
+        claim(path).ok().unwrap()
+    }
+
+    #[test]
+    fn a_log_is_not_claimed_while_it_is_written_and_then_renamed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        // A link leads to the new log as it led to the old.
+        std::os::unix::fs::symlink("a.log", path("link")).unwrap();
+        for (text, backup) in [("first", None), ("second", Some("a.log~")), ("", Some("a.log~2"))] {
+            let mut one = claimed(&path("link"));
+            assert_eq!(one.backup, backup.map(path));
+            assert!(matches!(claim(&path("a.log")), Err(ClaimError::Refused(_))));
+            one.file.write_all(text.as_bytes()).unwrap();
+        }
+        // Nothing was written, so there is nothing to keep.
+        assert_eq!(claimed(&path("link")).backup, None);
+        assert!(path("link").is_symlink());
+        let read = |name: &str| fs_err::read_to_string(path(name)).unwrap();
+        assert_eq!((read("a.log~"), read("a.log~2")), ("first".into(), "second".into()));
+        for _ in 0..2 {
+            let log = claimed(Path::new("/dev/null"));
+            assert_eq!(log.backup, None);
+        }
+    }
+
+    #[test]
+    fn a_log_is_found_under_its_later_name_and_no_other_is_taken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let own = path("a.log");
+        for run in ["1", "2", "3"] {
+            let mut log = claimed(&own);
+            keep_identity(&path(run), &log.file).unwrap();
+            if run != "2" {
+                log.file.write_all(run.as_bytes()).unwrap();
+            }
+            keep_emptiness(&path(run), &log.file).unwrap();
+        }
+        let find = |run: &str| find_log(&path(run), Some(&own)).map_err(|error| error.kind());
+        // The second wrote nothing, and the third has the same file.
+        assert_eq!(find("1"), Ok(path("a.log~")));
+        assert_eq!(find("2"), Err(io::ErrorKind::NotFound));
+        assert_eq!(find("3"), Ok(own.clone()));
+        fs_err::remove_file(path("a.log~")).unwrap();
+        assert_eq!(find("1"), Err(io::ErrorKind::Other));
+        // Of a run of which nothing is kept.
+        assert_eq!(find("4"), Ok(own.clone()));
+        assert_eq!(find_log(&path("4"), None).unwrap(), path("4"));
+    }
+}
