@@ -24,7 +24,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::core_parts::ThreadCaps;
 use crate::devices::{Devices, scheduler_settings};
-use crate::earlier_logs::EarlierLogs;
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
 use crate::file_contents::FileContents;
@@ -217,7 +216,6 @@ impl Launch {
         request_short_slice();
         let home_id = home.id()?;
         let is_local = self.executor.is_none();
-        let earlier_logs = is_local.then(EarlierLogs::default);
         let most = most_tasks(&storage, source.as_deref());
         let caps = ThreadCaps::new(&spec, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
@@ -269,7 +267,6 @@ impl Launch {
             sampler,
             leases,
             leaders: LeaderRecord::new(home, run),
-            earlier_logs,
             markers,
             given: devices.given,
             home: home_id,

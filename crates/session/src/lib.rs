@@ -27,7 +27,6 @@ mod consume;
 mod control;
 mod core_parts;
 mod devices;
-mod earlier_logs;
 mod end_with;
 mod environment;
 mod error;

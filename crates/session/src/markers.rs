@@ -296,7 +296,7 @@ impl Drop for Markers {
 }
 
 /// What to tell the engine of an attempt that does not start.
-pub(crate) fn ended(start: &StartAttempt, outcome: Outcome, message: String) -> Input {
+fn ended(start: &StartAttempt, outcome: Outcome, message: String) -> Input {
     Input::Process(ProcessEvent::Ended(AttemptEnd {
         task: start.task,
         attempt: start.attempt,

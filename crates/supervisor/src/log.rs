@@ -5,7 +5,8 @@
 //! it. Which bytes belong to which stream is kept beside it, in `N.A.idx`: one
 //! record for each change of stream. A log without an index is all standard
 //! output. Neither file exists before there is something to write. An attempt may
-//! have its log in a place of its own; its index stays where it would be.
+//! have its log in a place of its own ([`crate::own_log`]), where it is made before the
+//! attempt starts; its index stays where it would be.
 //!
 //! An attempt can also be given the log itself to write to. Then it goes on writing
 //! when we are dead, and nobody knows which bytes are of which stream.
@@ -24,11 +25,15 @@ use fs_err::{File, OpenOptions};
 use packhorse_model::Stream;
 use packhorse_trust::{ensure_private_folder, make_private};
 use rustix::fs::{OFlags, fcntl_setfl};
+use crate::own_log::{ClaimError, ClaimedLog, claim, find_log, keep_emptiness, keep_identity};
 
 /// A log being written. It is kept from one attempt to the next.
 pub(crate) struct Log {
+    /// The place in the run's folder of logs.
     path: PathBuf,
     index: PathBuf,
+    /// Whether the log is in a place that the task wants.
+    is_own: bool,
     state: LogState,
     stream: Stream,
     length: u64,
@@ -36,7 +41,12 @@ pub(crate) struct Log {
 
 enum LogState {
     Untouched,
-    Open { log: File, index: Option<File> },
+    Open {
+        log: File,
+        index: Option<File>,
+    },
+    /// It could not be made, which is told when there is something to write.
+    Failed(io::Error),
     Lost,
 }
 
@@ -45,26 +55,52 @@ impl Log {
         Self {
             path: PathBuf::new(),
             index: PathBuf::new(),
+            is_own: false,
             state: LogState::Untouched,
             stream: Stream::Stdout,
             length: 0,
         }
     }
 
-    /// Closes what was written, and begins a log in another place: `own`, or else
-    /// `path`. The index is beside `path`.
-    pub(crate) fn begin(&mut self, path: &Path, own: Option<&Path>) {
-        for (buffer, path) in [(&mut self.path, own.unwrap_or(path)), (&mut self.index, path)] {
+    /// Closes what was written, and begins a log in another place. The index is beside `path`.
+    pub(crate) fn begin(&mut self, path: &Path) {
+        self.close();
+        for buffer in [&mut self.path, &mut self.index] {
             let name = buffer.as_mut_os_string();
             name.clear();
             name.push(path);
         }
         self.index.set_extension(INDEX);
-        self.close();
+    }
+
+    /// Makes the log where the task wants it. Returns what the log of an earlier run is called
+    /// now that was there; or why the attempt cannot have its log there.
+    pub(crate) fn claim(&mut self, own: &Path) -> Result<Option<PathBuf>, String> {
+        self.is_own = true;
+        match claim(own) {
+            Ok(ClaimedLog { file: log, backup }) => {
+                // Without that, the place is trusted.
+                let _ = keep_identity(&self.path, &log);
+                self.state = LogState::Open { log, index: None };
+                Ok(backup)
+            }
+            Err(ClaimError::Refused(reason)) => Err(reason),
+            Err(ClaimError::Io(error)) => {
+                self.state = LogState::Failed(error);
+                Ok(None)
+            }
+        }
     }
 
     /// Closes what was written.
     pub(crate) fn close(&mut self) {
+        if let LogState::Open { log, .. } = &self.state
+            && self.is_own
+        {
+            // Without that, the place is trusted.
+            let _ = keep_emptiness(&self.path, log);
+        }
+        self.is_own = false;
         self.state = LogState::Untouched;
         self.stream = Stream::Stdout;
         self.length = 0;
@@ -83,9 +119,7 @@ impl Log {
     }
 
     fn try_write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
-        if matches!(self.state, LogState::Untouched) {
-            self.open()?;
-        }
+        self.open()?;
         let LogState::Open { log, index } = &mut self.state else {
             return Ok(());
         };
@@ -104,11 +138,16 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the file, before anything is written.
+    /// Makes the file, if it is not there yet.
     pub(crate) fn open(&mut self) -> io::Result<()> {
-        let own = self.path.with_extension(INDEX) != self.index;
-        let log = create(&self.path, if own { Owner::Task } else { Owner::State })?;
-        self.state = LogState::Open { log, index: None };
+        match std::mem::replace(&mut self.state, LogState::Lost) {
+            LogState::Untouched => {
+                let log = create(&self.path, Owner::State)?;
+                self.state = LogState::Open { log, index: None };
+            }
+            LogState::Failed(error) => return Err(error),
+            open => self.state = open,
+        }
         Ok(())
     }
 
@@ -161,7 +200,7 @@ impl LogScan {
 
 /// Where a log belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
+pub(crate) enum Owner {
     /// It is in the state folder, which is for its owner alone.
     State,
     /// The task wants it: it is made with the person's umask.
@@ -169,7 +208,7 @@ enum Owner {
 }
 
 /// Makes the file, and its folder if it is not there (any more).
-fn create(path: &Path, owner: Owner) -> io::Result<File> {
+pub(crate) fn create(path: &Path, owner: Owner) -> io::Result<File> {
     match (open(path, owner), path.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
             match owner {
@@ -191,7 +230,8 @@ fn open(path: &Path, owner: Owner) -> io::Result<File> {
     let opened = OpenOptions::new()
         .write(true)
         .create(true)
-        .truncate(true)
+        // What is where a task wants its log may be another's.
+        .truncate(owner == Owner::State)
         .custom_flags(at_once.bits().cast_signed())
         .mode(match owner {
             Owner::State => 0o600,
@@ -249,7 +289,7 @@ impl LogReader {
     /// Opens the log at `path`, or at the attempt's `own`.
     pub fn open(path: &Path, own: Option<&Path>) -> io::Result<Self> {
         Ok(Self {
-            log: File::open(own.unwrap_or(path))?,
+            log: File::open(find_log(path, own)?)?,
             index: None,
             index_path: path.with_extension(INDEX),
             stream: Stream::Stdout,
@@ -335,7 +375,7 @@ mod tests {
 
     fn log(path: &Path) -> Log {
         let mut log = Log::new();
-        log.begin(path, None);
+        log.begin(path);
         log
     }
 
@@ -379,7 +419,7 @@ mod tests {
         let [first, second] = ["a.log", "b.log"].map(|name| folder.path().join(name));
         let mut log = log(&first);
         log.write(Stream::Stderr, b"one").unwrap();
-        log.begin(&second, None);
+        log.begin(&second);
         log.write(Stream::Stdout, b"two").unwrap();
         assert_eq!(pieces(&first), [(Stream::Stderr, b"one".to_vec())]);
         assert_eq!(pieces(&second), [(Stream::Stdout, b"two".to_vec())]);

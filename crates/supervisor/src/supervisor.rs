@@ -113,6 +113,8 @@ pub struct Supervisor {
     pub(crate) pythons: Pythons,
     /// Events that need no waiting, such as ends of commands that do not exist.
     pub(crate) ready: Vec<ProcessEvent>,
+    /// The first log of an earlier run that was renamed, which alone is told.
+    pub(crate) first_backup: Option<PathBuf>,
     /// There was more than one call of `drain` takes.
     pub(crate) more: bool,
     pub(crate) abandoned: bool,
@@ -224,6 +226,7 @@ impl Supervisor {
             deferred: DeferredJobs::default(),
             pythons: Pythons::default(),
             ready: Vec::new(),
+            first_backup: None,
             more: false,
             abandoned: false,
             descriptor_limit: DescriptorLimit::raised(),

@@ -56,7 +56,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
         return on_slurm(&args, run, consume);
     }
     let (rows, num) = (run.rows, run.num);
-    let output = run.order.spec.output;
+    let shown = observer(&args.launch.output, &run.order.spec, run.order.spec.output, false);
     let prepared = run.order.prepare()?;
     refuse_impossible(&run.checks, &prepared)?;
     // Ids are taken only when nothing can be wrong any more.
@@ -66,7 +66,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     };
     let source = Box::new(MadeTasks::new(tasks(&rows, num, first)?));
     let rows = consume.map(ConsumedFile::new);
-    let mut observer = consuming(observer(&args.launch.output, output, false), rows);
+    let mut observer = consuming(shown, rows);
     let summary = prepared.start(source, &mut *observer, &mut complain)?;
     Ok(summary.exit)
 }

@@ -98,7 +98,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     }
     let order = order(&args, &open)?;
     let door = door(order, &open);
-    let mut shown = observer(&args.launch.output, door.order.spec.output, false);
+    let mut shown = observer(&args.launch.output, &door.order.spec, door.order.spec.output, false);
     let prepared = door.order.prepare()?.ending_with(end_with);
     if open.is_file {
         write_back(&open.experiments, &open.spec)

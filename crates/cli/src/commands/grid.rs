@@ -86,7 +86,7 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
         })?;
         return Ok(exit_with(work.left_alone, exit));
     }
-    let shown = observer(&args.launch.output, door.order.spec.output, false);
+    let shown = observer(&args.launch.output, &door.order.spec, door.order.spec.output, false);
     let prepared = door.order.prepare()?;
     let mut shown = SchedulerLog::beside(shown, &open.spec, &open.grid, each(&work.skipped))?;
     let summary = prepared.start(door.source, &mut *shown, &mut complain)?;

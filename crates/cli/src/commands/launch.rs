@@ -92,25 +92,21 @@ pub struct DoorRun {
     pub checks: TaskChecks,
 }
 
-/// Who shows a run whose tasks' output goes there.
-pub fn observer(args: &OutputArgs, output: Option<OutputMode>, typed: bool) -> Box<dyn Observer> {
+/// Who shows a run. `output` is where its tasks' output goes.
+pub fn observer(
+    args: &OutputArgs,
+    spec: &RunSpec,
+    output: Option<OutputMode>,
+    typed: bool,
+) -> Box<dyn Observer> {
     let inherits = output == Some(OutputMode::Inherit);
     if args.json {
         Box::new(Json::new())
     } else if !args.quiet && !inherits && terminal::can_draw() && !typed {
-        Box::new(Live::new())
+        let live = Live::new();
+        Box::new(if spec.calls { live.of_calls() } else { live })
     } else {
-        Box::new(Plain::new(args.quiet))
-    }
-}
-
-/// The same for a run whose tasks are calls of a program.
-pub fn observer_of_calls(args: &OutputArgs) -> Box<dyn Observer> {
-    if args.json {
-        Box::new(Json::new())
-    } else if !args.quiet && terminal::can_draw() {
-        Box::new(Live::new().of_calls())
-    } else {
-        Box::new(Plain::new(args.quiet).of_calls())
+        let plain = Plain::new(args.quiet);
+        Box::new(if spec.calls { plain.of_calls() } else { plain })
     }
 }
