@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 use crate::support::{Done, Running, finish, release};
 
+mod state_folder;
+
 /// The user whose work it is.
 const A: u32 = 54_321;
 
