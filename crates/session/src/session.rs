@@ -256,10 +256,6 @@ impl<'o> Session<'o> {
         if self.over.is_some() || self.error.is_some() {
             return Ok(());
         }
-        // After the first tasks have started, if they were there to be started.
-        if let Err(error) = self.parts.journal.begin() {
-            self.error.get_or_insert(error);
-        }
         self.lower_lease();
         let now = Instant::now();
         self.listen_to_other_runs(now);

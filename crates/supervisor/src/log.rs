@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use fs_err::{File, OpenOptions};
 
+use crate::own_log::{ClaimError, ClaimedLog, claim, find_log, keep_emptiness, keep_identity};
 use packhorse_model::Stream;
 use packhorse_trust::{ensure_private_folder, make_private};
 use rustix::fs::{OFlags, fcntl_setfl};
-use crate::own_log::{ClaimError, ClaimedLog, claim, find_log, keep_emptiness, keep_identity};
 
 /// A log being written. It is kept from one attempt to the next.
 pub(crate) struct Log {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::Experiments;
 use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, SourceSpec};
-use packhorse_proc::{LARGEST_SETTINGS, read_to_limit};
+use packhorse_proc::{LARGEST_SETTINGS, read_to_limit, utf8};
 use packhorse_session::{
     NamedProcess, RunningTests, TaskChecks, add_place, experiments_source, fit_here,
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
@@ -157,7 +157,7 @@ fn read(args: &mut ExperimentArgs) -> anyhow::Result<OpenExperiments> {
         let input = std::io::stdin().lock();
         let read = read_to_limit(input, "standard input", LARGEST_SETTINGS);
         let read = read.context("standard input cannot be read")?;
-        text = Some(String::from_utf8(read).context("standard input is not UTF-8")?);
+        text = Some(utf8(read, "standard input")?);
         spec.shown = "standard input".into();
     }
     let is_file = text.is_none();

@@ -3,10 +3,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use packhorse_intake::grid::{Grid, GridSelection};
 use packhorse_model::{Command, Exit, GridSpec, PoolSpec, SourceSpec};
-use packhorse_proc::{LARGEST_SETTINGS, read_whole};
+use packhorse_proc::{LARGEST_SETTINGS, read_whole, utf8};
 use packhorse_session::{
     RunningTests, SchedulerLog, TaskChecks, add_place, grid_language, grid_source, read_grid,
     test_states, tidy_results,
@@ -126,8 +126,7 @@ fn read(args: &mut GridArgs) -> anyhow::Result<OpenGrid> {
             path.display()
         );
     };
-    let text = String::from_utf8(read_whole(&path, LARGEST_SETTINGS)?)
-        .with_context(|| format!("{} is not UTF-8", path.display()))?;
+    let text = utf8(read_whole(&path, LARGEST_SETTINGS)?, &path.display().to_string())?;
     let words = std::mem::take(&mut args.command).into_iter();
     let words: Vec<Vec<u8>> = words.map(OsStringExt::into_vec).collect();
     let command = (!words.is_empty()).then_some(Command::Words(words));

@@ -175,8 +175,7 @@ impl Session<'_> {
         }
         // Nothing of ours runs any more, however long the rest takes.
         self.leave_other_runs();
-        let can_end = self.parts.journal.begin().is_ok();
-        if can_end && !self.parts.journal.ends_within(self.patience) {
+        if !self.parts.journal.ends_within(self.patience) {
             let why = self.parts.journal.trouble();
             let why = why.map_or_else(String::new, |trouble| format!(": {trouble}"));
             let message = format!("the last results are not written yet{why}; waiting for that");
@@ -193,7 +192,7 @@ impl Session<'_> {
             }
             self.observer.show(Instant::now(), &EmptyQueue);
         }
-        let lost = if can_end && self.outlasts_signals() {
+        let lost = if self.outlasts_signals() {
             self.parts.journal.finish().err()
         } else {
             Some(self.parts.journal.give_up())
