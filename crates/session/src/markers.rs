@@ -366,9 +366,8 @@ mod tests {
 
     #[test]
     fn of_runs_that_take_a_folder_at_once_one_has_it() {
-        const RUNS: usize = 4;
+        const RUNS: u32 = 4;
         let root = tempfile::tempdir().unwrap();
-        let task = TaskId::new(RunId(3), 7);
         for round in 0..30 {
             let folder = root.path().join(format!("a-{round},"));
             if round % 3 > 0 {
@@ -377,8 +376,10 @@ mod tests {
             if round % 3 == 1 {
                 fs_err::write(folder.join(Marker::FILE), r#"{"outcome": "killed"}"#).unwrap();
             }
-            let barrier = Barrier::new(RUNS);
-            let take = |run: usize| {
+            let barrier = Barrier::new(RUNS as usize);
+            let take = |run: u32| {
+                // Drafts of one process are told apart by their task.
+                let task = TaskId::new(RunId(3), run + 1);
                 let home = format!("home-{run}");
                 let own = OwnRun { id: task.run, uuid: new_run_uuid(Timestamp::now()) };
                 let known = KnownHome::of_run(&home, None, own, &RunSpec::default());

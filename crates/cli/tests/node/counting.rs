@@ -38,7 +38,8 @@ fn what_a_job_with_a_damaged_file_has_is_not_given_to_others() {
     assert!(exists(&node.orders(2)));
 }
 
-/// A cgroup of a job of user 1000, as Slurm makes it.
+/// A cgroup of a job of user 1000, as Slurm makes it. Tests that run at the same time see it, too:
+/// its number is its own.
 struct JobCgroup(PathBuf);
 
 impl JobCgroup {
@@ -77,9 +78,10 @@ impl Drop for Running {
 #[test]
 fn a_job_that_runs_without_orders_is_counted_and_told() {
     needs!(Cgroups1);
-    let cgroup = JobCgroup::new(7);
+    let job = 70_007;
+    let cgroup = JobCgroup::new(job);
     let node = FakeNode::new("");
-    node.says(7, 64);
+    node.says(job, 64);
     node.says(8, 64);
     assert_eq!(node.used(), [0; 4], "neither has begun");
     let running = cgroup.run();
@@ -89,21 +91,22 @@ fn a_job_that_runs_without_orders_is_counted_and_told() {
     node.prolog(8, 64);
     assert_eq!(node.gpus(8), [1], "it is not where the other most likely is");
     // Prologs look, too.
-    fs_err::remove_file(node.orders(7)).unwrap();
+    fs_err::remove_file(node.orders(job)).unwrap();
     node.forgets();
     node.prolog(9, 320);
     assert_eq!(node.used(), [64, 64, 320, 0]);
     drop(running);
-    node.epilog(7, 64);
+    node.epilog(job, 64);
     assert_eq!(node.used(), [0, 64, 320, 0], "it has ended");
 }
 
 #[test]
 fn an_empty_cgroup_that_stayed_behind_keeps_no_share() {
     needs!(Cgroups1);
-    let cgroup = JobCgroup::new(7);
+    let job = 70_008;
+    let cgroup = JobCgroup::new(job);
     let node = FakeNode::new("");
-    node.prolog(7, 64);
+    node.prolog(job, 64);
     node.knows(&[]);
     let running = cgroup.run();
     assert_eq!(node.used(), [64, 0, 0, 0], "it has a process");
