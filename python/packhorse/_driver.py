@@ -34,8 +34,10 @@ class Driver:
         words: Sequence[str],
         *,
         tasks: str | None = None,
+        without: str = "",
     ) -> None:
-        """Starts it. ``tasks`` is a file of task lines; without it, they are sent."""
+        """Starts it. ``tasks`` is a file of task lines; without it, they are sent. ``without`` is
+        a variable that it does not get."""
         # What it says on standard error is wanted only if it fails, so it goes to a file:
         # a pipe would need a reader.
         self._said: IO[bytes] = tempfile.TemporaryFile()
@@ -48,7 +50,7 @@ class Driver:
             stdin=subprocess.DEVNULL if tasks else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=environment(),
+            env={name: value for name, value in environment().items() if name != without},
             start_new_session=True,
             # Python's buffers have locks. One that a thread holds while this process forks
             # would be held in the copy for ever.
@@ -204,7 +206,7 @@ class ClusterDriver(Driver):
             self._stop_run()
 
 
-def environment() -> dict[str, str] | None:
+def environment() -> dict[str, str]:
     """That of this process, with the GPUs that are hidden from it alone."""
     visibility = sys.modules.get("packhorse.gpu_task_scheduler._visibility")
-    return None if visibility is None else visibility.environment()
+    return dict(os.environ) if visibility is None else visibility.environment()

@@ -118,9 +118,9 @@ pub fn mirror() -> String {
     first.to_owned()
 }
 
-/// As long as this lives, packages that are installed start no services.
+/// Keeps packages from starting services until it is dropped.
 struct NoServices {
-    /// What the machine had said before.
+    /// The machine's own policy, moved aside.
     before: Option<PathBuf>,
 }
 

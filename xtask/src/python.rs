@@ -29,7 +29,7 @@ pub struct PythonTests {
 }
 
 impl PythonTests {
-    /// What there will be when it is made.
+    /// Finds the Pythons, and describes their environments.
     pub fn find() -> Result<Self> {
         let pythons = pythons();
         if pythons.is_empty() {

@@ -1,8 +1,5 @@
 //! Limits of the shell (`ulimit`) under which nothing works: said before they end us.
 
-use std::io;
-
-use packhorse_proc::explain_start;
 use packhorse_session::has_met_file_size_limit;
 use rustix::process::{Resource, getrlimit};
 
@@ -21,20 +18,6 @@ pub fn check() -> Result<(), String> {
             LEAST_STACK >> 10
         ));
     }
-    if limit(Resource::Nproc) < u64::MAX
-        && let Err(error) = try_thread()
-    {
-        return Err(format!("cannot start a thread: {}", explain_start(error)));
-    }
-    Ok(())
-}
-
-/// Starts a thread that does nothing: whether there is room for one is not to be known
-/// in another way.
-fn try_thread() -> io::Result<()> {
-    let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(|| {})?;
-    // It cannot panic.
-    let _ = thread.join();
     Ok(())
 }
 

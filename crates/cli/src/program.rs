@@ -39,10 +39,10 @@ fn run() -> Exit {
     let result = match name.and_then(|name| name.to_str()) {
         Some(name) if name.ends_with(PROLOG) => return commands::prolog(&node_config(&words)),
         Some(name) if name.ends_with(EPILOG) => return commands::epilog(&node_config(&words)),
-        Some(dropin::SCHEDULER) => close_home().and_then(|()| dropin::scheduler(words)),
-        Some(dropin::HYPERSEARCH) => close_home().and_then(|()| dropin::hypersearch(words)),
+        Some(dropin::SCHEDULER) => make_home_private().and_then(|()| dropin::scheduler(words)),
+        Some(dropin::HYPERSEARCH) => make_home_private().and_then(|()| dropin::hypersearch(words)),
         _ => match args::Cli::read(&words) {
-            Ok(cli) => close_home().and_then(|()| commands::dispatch(cli)),
+            Ok(cli) => make_home_private().and_then(|()| commands::dispatch(cli)),
             Err(error) => return usage(&error),
         },
     };
@@ -51,7 +51,9 @@ fn run() -> Exit {
             return Exit::Success;
         }
         let mut text = in_full(&error);
-        text.extend(limits::file_size_hint());
+        if !text.contains("\nhint: ") {
+            text.extend(limits::file_size_hint());
+        }
         // An excerpt of what somebody wrote comes with a heading of its own.
         if !text.contains("error: ") {
             text.insert_str(0, "error: ");
@@ -66,9 +68,9 @@ fn run() -> Exit {
 
 /// Makes the state folder private again if it was opened from outside, before anything in it is
 /// believed.
-fn close_home() -> anyhow::Result<()> {
-    if let Some(set_back) = Home::set_back()? {
-        complain(&set_back.to_string());
+fn make_home_private() -> anyhow::Result<()> {
+    if let Some(reopened) = Home::make_private_again()? {
+        complain(&reopened.to_string());
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub fn stdout() -> Stdout {
     stdout
 }
 
-/// Standard output that obeys what is printed.
+/// Standard output without a filter, for `logs --raw`.
 pub fn raw_stdout() -> Stdout {
     #[expect(clippy::disallowed_methods, reason = "this is where it is wrapped")]
     let stdout = io::stdout();
@@ -55,7 +55,7 @@ impl Write for Stdout {
 
 impl Drop for Stdout {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // The error cannot be reported any more.
         let _ = self.finish();
     }
 }

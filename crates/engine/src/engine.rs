@@ -128,7 +128,7 @@ pub struct Engine {
     steps: VecDeque<Step>,
     /// How many callers want nothing to be started at the moment.
     holds: u32,
-    /// Another run decides. What is asked meanwhile is answered when what others hold is known.
+    /// Whether another run is deciding. Questions wait until it is known what other runs hold.
     pub(crate) awaits_turn: bool,
     pub(crate) questions: Vec<(TaskId, u64)>,
     effects: Vec<Effect>,

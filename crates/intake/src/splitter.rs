@@ -8,7 +8,7 @@ const KEPT: usize = 256 << 10;
 /// longer one only so much is kept, and one byte more by which it is known.
 pub const LONGEST: usize = 16 << 20;
 
-/// Where so much is behind [`LONGEST`] and still no separator, none is waited for.
+/// The number of bytes beyond [`LONGEST`] after which no separator is expected.
 const ENDLESS: u64 = 240 << 20;
 
 #[derive(Debug, Default)]

@@ -55,6 +55,10 @@ pub struct Marker {
     /// The id of the state folder that the task's run is in.
     #[serde(deserialize_with = "or_default")]
     pub home: String,
+    /// The UUID of the task's run: two state folders that are copies of each other have the same
+    /// id, and runs of the same number.
+    #[serde(deserialize_with = "or_default")]
+    pub run: String,
     /// The file with what the last attempt wrote, on that machine.
     pub log: Option<ByteString>,
     /// What the last attempt printed as metrics.
@@ -108,7 +112,8 @@ mod tests {
             "command": ["python", "train.py"],
             "started": 1_700_000_000.5, "ended": 1_700_000_002.0, "seconds": 1.5,
             "attempts": 2, "gpus": ["0"], "peak": 4096,
-            "git": {"commit": "abc", "dirty": true}, "host": "here", "home": "x", "log": "/logs/7.2.log",
+            "git": {"commit": "abc", "dirty": true}, "host": "here", "home": "x",
+            "run": "0197a1c4", "log": "/logs/7.2.log",
             "metrics": {"loss": {"last": 0.1, "lowest": 0.1, "highest": 0.9, "count": 12}},
         });
         let marker: Marker = serde_json::from_value(written.clone()).unwrap();

@@ -125,7 +125,7 @@ impl MetricSummary {
     }
 }
 
-/// One of two numbers, by the way of choosing if both are finite. If none is, the later.
+/// Chooses between two finite numbers; else takes the finite one, else the later.
 fn finite(earlier: f64, later: f64, choose: fn(f64, f64) -> f64) -> f64 {
     match (earlier.is_finite(), later.is_finite()) {
         (true, true) => choose(earlier, later),
@@ -181,7 +181,7 @@ pub(crate) mod number {
         serde_json::from_slice(&quote_words(text)).map(plain)
     }
 
-    /// What is no finite number, by the words that programs write for it.
+    /// Reads a word that stands for NaN or infinity.
     pub(super) fn of_word(word: &str) -> Option<f64> {
         Some(match word.to_ascii_lowercase().as_str() {
             "nan" | "+nan" | "-nan" => f64::NAN,

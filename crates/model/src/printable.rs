@@ -1,4 +1,4 @@
-//! Text of others as a terminal may show it.
+//! Text from outside, made safe for a terminal.
 //!
 //! The output of tasks, names, command lines and quoted files come from anywhere, and a
 //! terminal obeys the control sequences in them: they set its title, fill the clipboard,

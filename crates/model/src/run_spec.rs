@@ -19,7 +19,7 @@ use crate::{
 /// new program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent")]
 pub struct RunSpec {
     /// A task without a command: what holds for every task that says nothing else.
     pub defaults: TaskSpec,
@@ -46,9 +46,13 @@ pub struct RunSpec {
     /// whose folder has them does not run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keeps_results: bool,
-    /// What becomes of a task whose folder has the marker of another that may still run.
+    /// What to do with a task whose folder may be in use.
     #[serde(skip_serializing_if = "FolderInDoubt::is_usual")]
     pub folder_in_doubt: FolderInDoubt,
+    /// The UUIDs of runs that were over when this one was handed to a cluster, though markers
+    /// say that tests of theirs run: its jobs cannot look into the state folder.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ended_runs: Vec<String>,
     /// Whether its tasks are calls of a program that waits for them, and take their arguments
     /// from it: once the program has ended, nothing can run them again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -63,7 +67,7 @@ pub struct RunSpec {
 }
 
 /// What becomes of a task whose results belong into a folder where, by its marker, a task of
-/// another state folder runs, if nothing tells whether that is over.
+/// another state folder or machine runs, if nothing tells whether that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FolderInDoubt {
@@ -74,11 +78,6 @@ pub enum FolderInDoubt {
 }
 
 impl FolderInDoubt {
-    /// What a person's `--force` means.
-    pub const fn forced(is_forced: bool) -> Self {
-        if is_forced { Self::Take } else { Self::LeaveAlone }
-    }
-
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_usual(&self) -> bool {
         *self == Self::default()

@@ -1,4 +1,3 @@
-use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -109,15 +108,10 @@ impl ProcEntry {
         effective_user_in(&fs::read(&path)?).ok_or_else(|| unreadable(&path))
     }
 
-    /// Whether one of its descriptors is one of these, as the link in its `fd` folder
-    /// calls it: `pipe:[1234]`.
-    pub fn holds(&self, descriptors: &[&OsStr]) -> bool {
-        let Ok(links) = fs::read_dir(self.folder.join("fd")) else {
-            return false;
-        };
-        links.flatten().any(|link| {
-            fs::read_link(link.path()).is_ok_and(|is| descriptors.contains(&is.as_os_str()))
-        })
+    /// What its descriptors are, as the links in its `fd` folder call it: `pipe:[1234]`.
+    pub fn open_files(&self) -> impl Iterator<Item = PathBuf> {
+        let links = fs::read_dir(self.folder.join("fd")).into_iter().flatten().flatten();
+        links.filter_map(|link| fs::read_link(link.path()).ok())
     }
 }
 

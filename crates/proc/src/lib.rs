@@ -19,6 +19,6 @@ pub use lock_error::lock_error;
 pub use pidfd::{has_ended, is_alive, is_readable};
 pub use process_limit::explain_start;
 pub use whole_file::{
-    LARGEST_SETTINGS, LARGEST_TABLE, open_regular, read_regular, read_to_limit, read_whole,
-    refuse_devices,
+    LARGEST_SETTINGS, LARGEST_TABLE, open_regular, read_at_once, read_regular, read_to_limit,
+    read_whole, refuse_devices, utf8,
 };

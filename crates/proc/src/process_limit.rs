@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-/// A limit of processes and threads that is reached.
+use crate::pids;
+
+/// What is known of the limit of processes and threads that is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ProcessLimit {
     /// A cgroup's own, or that of one above.
     Cgroup { folder: PathBuf, most: u64 },
     /// `ulimit -u`.
     User { most: u64 },
+    /// None that is seen from here. `most` is that of `ulimit -u`, if it holds for this user.
+    Unseen { most: Option<u64> },
 }
 
 impl fmt::Display for ProcessLimit {
@@ -27,9 +31,16 @@ impl fmt::Display for ProcessLimit {
             ),
             Self::User { most } => write!(
                 f,
-                "this user may have {most} processes and threads\n\
-                 hint: `ulimit -u` shows and raises the limit"
+                "the limit on this user's processes and threads is {most}\n\
+                 hint: end some of them; `ulimit -u` shows and raises the limit"
             ),
+            Self::Unseen { most } => {
+                f.write_str("a limit on processes and threads that is not seen from here\nhint: ")?;
+                if let Some(most) = most {
+                    write!(f, "`ulimit -u` is {most}; ")?;
+                }
+                f.write_str("`pids.max` of the container or `kernel.threads-max` may be lower")
+            }
         }
     }
 }
@@ -39,13 +50,10 @@ pub fn explain_start(error: io::Error) -> io::Error {
     if error.raw_os_error() != Some(libc::EAGAIN) {
         return error;
     }
-    match reached_limit() {
-        Some(limit) => io::Error::new(error.kind(), format!("{error}: {limit}")),
-        None => error,
-    }
+    io::Error::new(error.kind(), format!("{error}: {}", reached_limit()))
 }
 
-fn reached_limit() -> Option<ProcessLimit> {
+fn reached_limit() -> ProcessLimit {
     let read = |path: &str| fs_err::read_to_string(path).unwrap_or_default();
     let folders = pids_folders(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
     let number = |folder: &Path, file| {
@@ -57,8 +65,35 @@ fn reached_limit() -> Option<ProcessLimit> {
         let (most, current) = (number(&folder, "pids.max")?, number(&folder, "pids.current")?);
         (current >= most).then_some(ProcessLimit::Cgroup { folder, most })
     });
-    let user = || getrlimit(Resource::Nproc).current.map(|most| ProcessLimit::User { most });
-    cgroup.or_else(user)
+    cgroup.unwrap_or_else(|| {
+        let user = rustix::process::getuid();
+        // Root is not held to the limit.
+        let most = getrlimit(Resource::Nproc).current.filter(|_| !user.is_root());
+        let threads_of = |pid: u32| {
+            let status = fs_err::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            threads_in(&status, user.as_raw())
+        };
+        user_limit(most, || pids().filter_map(threads_of).sum())
+    })
+}
+
+/// What is in the way of a user with so many threads, with this limit on them.
+fn user_limit(most: Option<u64>, threads: impl FnOnce() -> u64) -> ProcessLimit {
+    match most {
+        // Some may have ended since.
+        Some(most) if threads() + most / 8 + 1 >= most => ProcessLimit::User { most },
+        most => ProcessLimit::Unseen { most },
+    }
+}
+
+/// How many threads the process has that this is the `status` of, if it is one of this user.
+fn threads_in(status: &str, user: u32) -> Option<u64> {
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.split_whitespace().next())
+    };
+    let owner: u32 = field("Uid:")?.parse().ok()?;
+    (owner == user).then(|| field("Threads:")?.parse().ok()).flatten()
 }
 
 /// The folders of this process's cgroup and those above, as far as they are seen, in the
@@ -122,6 +157,30 @@ mod tests {
             let folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
             assert_eq!(found, folders, "{cgroups}");
         }
+    }
+
+    #[test]
+    fn the_users_own_limit_is_blamed_only_if_it_is_about_reached() {
+        for (most, threads, named) in [
+            (Some(1), 1, true),
+            (Some(3), 2, true),
+            (Some(100), 99, true),
+            (Some(100), 30, false),
+            (Some(60_000), 12, false),
+        ] {
+            let limit = user_limit(most, || threads);
+            assert_eq!(matches!(limit, ProcessLimit::User { .. }), named, "{most:?} {threads}");
+        }
+        let text = user_limit(Some(100), || 30).to_string();
+        assert!(text.contains("`ulimit -u` is 100; `pids.max` of the container"), "{text}");
+        let of_root = user_limit(None, || unreachable!()).to_string();
+        assert!(!of_root.contains("ulimit"), "{of_root}");
+    }
+
+    #[test]
+    fn threads_are_counted_by_the_real_user() {
+        let status = "Name:\tThreads: 9\nUid:\t7\t8\t8\t8\nThreads:\t5\n";
+        assert_eq!((threads_in(status, 7), threads_in(status, 8)), (Some(5), None));
     }
 
     #[test]

@@ -3,7 +3,10 @@ use std::path::Path;
 
 use fs_err::File;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
-use rustix::fs::{FileType, OFlags, fstat, major, minor};
+use rustix::fs::{FileType, FsWord, OFlags, fcntl_setfl, fstat, fstatfs, major, minor};
+
+/// The kernel's number for the file system of pipes without a name.
+const PIPES: FsWord = 0x5049_5045;
 
 /// The largest table of commands that is read as a whole, in bytes.
 pub const LARGEST_TABLE: u64 = 256 << 20;
@@ -12,12 +15,32 @@ pub const LARGEST_TABLE: u64 = 256 << 20;
 /// template. What is made of one takes many times its size.
 pub const LARGEST_SETTINGS: u64 = 64 << 20;
 
-/// What is in a file that a person has named: a regular file, or a pipe, such as the shell
+/// The contents of a file that the user named: a regular file, or a pipe, such as the shell
 /// makes of `<(command)`. More than `limit` bytes are an error.
 pub fn read_whole(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     refuse_devices(file.file(), &path.display().to_string())?;
     read_to_limit(file, &path.display().to_string(), limit)
+}
+
+/// What is in a file that a person has named where a command that waits would be a surprise: the
+/// same, except for a pipe with a name, which may have no writer.
+pub fn read_at_once(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open_at_once(path)?;
+    let name = path.display().to_string();
+    refuse_devices(file.file(), &name)?;
+    let is_pipe = FileType::from_raw_mode(fstat(file.file())?.st_mode) == FileType::Fifo;
+    if is_pipe && fstatfs(file.file())?.f_type != PIPES {
+        return Err(is_no_file(&name, word(FileType::Fifo)));
+    }
+    fcntl_setfl(file.file(), OFlags::empty())?;
+    read_to_limit(file, &name, limit)
+}
+
+fn open_at_once(path: &Path) -> io::Result<File> {
+    let mut options = fs_err::OpenOptions::new();
+    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or(0);
+    options.read(true).custom_flags(flags).open(path)
 }
 
 /// What is in a file that another file names, or that was found: a regular file. A pipe
@@ -29,16 +52,14 @@ pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 
 /// Opens a regular file; anything else is an error, and is not waited for.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let mut options = fs_err::OpenOptions::new();
-    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or(0);
-    let file = options.read(true).custom_flags(flags).open(path)?;
+    let file = open_at_once(path)?;
     match FileType::from_raw_mode(fstat(file.file())?.st_mode) {
         FileType::RegularFile => Ok(file),
         kind => Err(is_no_file(&path.display().to_string(), word(kind))),
     }
 }
 
-/// The same of what is open, such as standard input.
+/// Reads an open input, such as standard input, up to a limit.
 pub fn read_to_limit(input: impl Read, name: &str, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(limit + 1).read_to_end(&mut bytes)?;
@@ -50,6 +71,12 @@ pub fn read_to_limit(input: impl Read, name: &str, limit: u64) -> io::Result<Vec
         limit >> 20
     );
     Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
+}
+
+/// The text of a file.
+pub fn utf8(bytes: Vec<u8>, name: &str) -> io::Result<String> {
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("`{name}` is not UTF-8")))
 }
 
 /// An error for what is no text that somebody wrote: folders, disks, and devices such as
@@ -103,6 +130,15 @@ mod tests {
             let message = regular(Path::new(device));
             assert_eq!(message, format!("`{device}` is a {kind}, not a regular file"));
         }
+        let at_once = |path: &Path| read_at_once(path, 5).map_err(|error| error.to_string());
+        assert_eq!(at_once(&path).unwrap(), b"12345");
+        assert_eq!(at_once(Path::new("/dev/null")).unwrap(), b"");
+        assert!(at_once(&fifo).unwrap_err().contains("is a pipe, not a regular file"));
+        let (reader, mut writer) = io::pipe().unwrap();
+        io::Write::write_all(&mut writer, b"text").unwrap();
+        drop(writer);
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        assert_eq!(at_once(Path::new(&format!("/dev/fd/{descriptor}"))).unwrap(), b"text");
         let whole = |path: &str| read_whole(Path::new(path), 4);
         assert_eq!(whole("/dev/null").unwrap(), b"");
         for device in ["/dev/zero", "/dev/urandom", "/"] {

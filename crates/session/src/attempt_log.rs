@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use packhorse_engine::{own_log, run_log};
 use packhorse_model::{TaskId, TaskSpec};
 use packhorse_store::{Home, StoredRun};
-use packhorse_supervisor::LogReader;
+use packhorse_supervisor::{LogReader, find_log};
 
 /// What an attempt wrote, if it wrote anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,11 @@ impl AttemptLog {
     /// The file.
     pub fn path(&self) -> &Path {
         self.own.as_deref().unwrap_or(&self.log)
+    }
+
+    /// Finds the file, which a later run may have given another name.
+    pub fn find(&self) -> io::Result<PathBuf> {
+        find_log(&self.log, self.own.as_deref())
     }
 
     /// Opens the file.

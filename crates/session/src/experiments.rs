@@ -9,7 +9,7 @@ use std::rc::Rc;
 use packhorse_intake::Colour;
 use packhorse_intake::experiments::{Experiments, ReadOptions, Repetition};
 use packhorse_model::{ExperimentsSpec, Outcome, SavedFile, TaskSpec};
-use packhorse_proc::{LARGEST_SETTINGS, read_regular, read_whole};
+use packhorse_proc::{LARGEST_SETTINGS, read_regular, read_whole, utf8};
 
 use crate::SessionError;
 use crate::grid::{FolderNameHashes, GridPlaces, TestState, is_absence, marked_state};
@@ -40,10 +40,7 @@ pub fn read_experiments(
         } else {
             read_regular(path, LARGEST_SETTINGS)
         };
-        let text = String::from_utf8(bytes?).map_err(|_| {
-            let message = format!("{} is not UTF-8", path.display());
-            io::Error::new(io::ErrorKind::InvalidData, message)
-        })?;
+        let text = utf8(bytes?, &path.display().to_string())?;
         files.push(SavedFile { path: path.to_owned(), text: text.clone() });
         Ok(text)
     };

@@ -15,11 +15,6 @@ use crate::SessionError;
 /// As a descriptor it becomes readable after every commit, and when trouble begins; then
 /// [`Journal::heard`] is called.
 pub trait Journal: AsFd {
-    /// Begins to write, if it has not begun: what was sent before waits for that.
-    fn begin(&mut self) -> Result<(), SessionError> {
-        Ok(())
-    }
-
     /// Writes it down soon. Returns its place, counted from 1.
     fn send(&mut self, record: Record) -> u64;
 
@@ -88,8 +83,9 @@ pub(crate) struct StoreJournal {
 }
 
 impl StoreJournal {
+    /// Starts the thread that writes: before the first task, whose result would be lost without.
     pub(crate) fn new(home: &Home) -> Result<Self, SessionError> {
-        Ok(Self { writer: Writer::new(home)?, home: home.clone(), reader: None })
+        Ok(Self { writer: Writer::start(home)?, home: home.clone(), reader: None })
     }
 
     /// Whether what is sent of a run outlives this process before it is committed, if the
@@ -100,7 +96,6 @@ impl StoreJournal {
 
     /// Waits until everything up to this place is safe, or cannot be.
     pub(crate) fn wait_for(&mut self, place: u64) -> Result<(), SessionError> {
-        self.writer.begin()?;
         self.writer.ready()?;
         while self.writer.committed() < place && self.writer.trouble().is_none() {
             wait_for_commit(self);
@@ -112,7 +107,6 @@ impl StoreJournal {
         let reader = if let Some(reader) = self.reader.take() {
             reader
         } else {
-            self.writer.begin()?;
             self.writer.ready()?;
             Reader::open(&self.home)?
         };
@@ -127,10 +121,6 @@ impl AsFd for StoreJournal {
 }
 
 impl Journal for StoreJournal {
-    fn begin(&mut self) -> Result<(), SessionError> {
-        Ok(self.writer.begin()?)
-    }
-
     fn send(&mut self, record: Record) -> u64 {
         self.writer.send(record)
     }

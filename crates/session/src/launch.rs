@@ -8,7 +8,7 @@ use packhorse_core::RefusalReason;
 use packhorse_engine::{
     DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns,
 };
-use packhorse_gpu::Sampler;
+use packhorse_gpu::{Sampler, Unit};
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::{Colour, check_values};
 use packhorse_leases::{LeaseError, LeaseOwner, Leases};
@@ -24,14 +24,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::core_parts::ThreadCaps;
 use crate::devices::{Devices, scheduler_settings};
-use crate::earlier_logs::EarlierLogs;
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
 use crate::file_contents::FileContents;
 use crate::ignored_process::IgnoredProcess;
 use crate::journal::{Journal, StoreJournal};
 use crate::leaders::LeaderRecord;
-use crate::marked_run::KnownHome;
+use crate::marked_run::{KnownHome, OwnRun};
 use crate::markers::Markers;
 use crate::mps::MpsThread;
 use crate::observer::Observer;
@@ -66,18 +65,18 @@ enum RunStorage<'a> {
 }
 
 impl RunStorage<'_> {
-    /// The seed of the run, if it is not a new one.
-    fn seed(&self) -> Option<RunSeed> {
+    /// The UUID of the run, if it is not a new one.
+    fn uuid(&self) -> Option<Uuid> {
         match self {
-            Self::Store(_, earlier) => earlier.as_ref().map(|earlier| earlier.seed),
-            Self::Elsewhere(part) => Some(part.seed),
+            Self::Store(_, earlier) => earlier.as_ref().map(|earlier| earlier.uuid),
+            Self::Elsewhere(part) => Some(part.uuid),
         }
     }
 }
 
 /// What an earlier session has left.
 pub(crate) struct EarlierTasks {
-    pub(crate) seed: RunSeed,
+    pub(crate) uuid: Uuid,
     /// The settled tasks that are to run once more.
     pub(crate) reopened: Vec<u32>,
     /// How many tasks the store has.
@@ -216,24 +215,23 @@ impl Launch {
         let signals = Signals::block().map_err(system("take over signals"))?;
         request_short_slice();
         let home_id = home.id()?;
-        let earlier_logs = self.executor.is_none().then(EarlierLogs::default);
-        // Whoever runs attempts elsewhere has the folders of their results there.
-        let markers = (self.executor.is_none()).then(|| {
-            let own = matches!(storage, RunStorage::Store(..)).then(|| home.clone());
-            Markers::new(&devices.units, KnownHome::new(&home_id, own), &spec)
-        });
+        let is_local = self.executor.is_none();
         let most = most_tasks(&storage, source.as_deref());
         let caps = ThreadCaps::new(&spec, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
-        let (uuid, has_source) = (new_run_uuid(Timestamp::now()), source.is_some());
-        let seed = storage.seed().unwrap_or_else(|| RunSeed::of(uuid));
-        let environment = AttemptEnvironment::new(devices.units.clone(), caps, mps, seed);
+        let uuid = storage.uuid().unwrap_or_else(|| new_run_uuid(Timestamp::now()));
+        let has_source = source.is_some();
+        let units = devices.units.clone();
+        let environment = AttemptEnvironment::new(units, caps, mps, RunSeed::of(uuid));
         let executor = match self.executor {
             Some(executor) => executor,
             None => local_executor(&home_id, environment, mps, mask, signals.end_notice())?,
         };
         let mut kept = KeptRun::begin(home, storage, uuid, &spec, &folder)?;
         let run = kept.run;
+        // Whoever runs attempts elsewhere has the folders of their results there.
+        let own = OwnRun { id: run, uuid };
+        let markers = is_local.then(|| kept.markers(home, &home_id, own, &devices.units, &spec));
         let mut warnings = Vec::new();
         let mut warn = |message| warnings.push(message);
         let leases = leases(&spec, &devices, &settings, run, &home_id)
@@ -269,7 +267,6 @@ impl Launch {
             sampler,
             leases,
             leaders: LeaderRecord::new(home, run),
-            earlier_logs,
             markers,
             given: devices.given,
             home: home_id,
@@ -515,6 +512,19 @@ impl KeptRun {
             time: None,
             is_part: false,
         })
+    }
+
+    /// The markers of its tasks. A job on a cluster cannot look into the person's state folder.
+    fn markers(
+        &self,
+        home: &Home,
+        home_id: &str,
+        own: OwnRun,
+        units: &[Unit],
+        spec: &RunSpec,
+    ) -> Markers {
+        let home = (!self.is_part).then(|| home.clone());
+        Markers::new(units, KnownHome::of_run(home_id, home, own, spec), spec)
     }
 }
 

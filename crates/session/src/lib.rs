@@ -27,7 +27,6 @@ mod consume;
 mod control;
 mod core_parts;
 mod devices;
-mod earlier_logs;
 mod end_with;
 mod environment;
 mod error;
@@ -90,7 +89,7 @@ pub use launch::Launch;
 pub use lookup::{
     can_go_on, check_can_go_on, each_task, find_run, find_task, stored_run, stored_task,
 };
-pub use marked_run::{RunningTest, RunningTests};
+pub use marked_run::{Occupancy, RunningTest, RunningTests};
 pub use observer::{Observer, QueueView};
 pub use own_paths::{OwnPaths, SharedPath};
 pub use plan::{DevicesNow, PlannedTasks, plan_submissions, read_all};

@@ -20,6 +20,14 @@ use crate::results::{LONGEST_MARKER, read_marker};
 /// How the name of a folder begins that has no name of its own yet.
 const UNFINISHED: &str = ".packhorse-";
 
+/// What stands in the place of a folder's marker.
+pub(crate) enum FoundMarker {
+    None,
+    /// Another process is about to replace it.
+    Locked,
+    File(MarkerFile),
+}
+
 /// The marker of a folder, locked against other processes that want to replace it.
 pub(crate) struct MarkerFile {
     /// `None`: it cannot be opened for writing, as one of another user in a shared folder.
@@ -29,7 +37,7 @@ pub(crate) struct MarkerFile {
 impl MarkerFile {
     /// Opens and locks the marker of a folder, if it has one. The kernel releases the lock when
     /// the file is closed.
-    pub(crate) fn open(folder: &Path) -> io::Result<Option<Self>> {
+    pub(crate) fn open(folder: &Path) -> io::Result<FoundMarker> {
         let path = folder.join(Marker::FILE);
         // A pipe in its place must not hold anything up.
         let flags = libc::O_NONBLOCK;
@@ -38,19 +46,15 @@ impl MarkerFile {
         let file = match opened {
             Ok(file) => file,
             Err(_) if fs_err::symlink_metadata(&path).is_ok() => {
-                return Ok(Some(Self { file: None }));
+                return Ok(FoundMarker::File(Self { file: None }));
             }
-            Err(error) if is_absence(&error) => return Ok(None),
+            Err(error) if is_absence(&error) => return Ok(FoundMarker::None),
             Err(error) => return Err(error),
         };
         if is_locked_elsewhere(&file) {
-            let message = format!(
-                "{} is in use: another run starts a test there at this moment",
-                folder.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
+            return Ok(FoundMarker::Locked);
         }
-        Ok(Some(Self { file: Some(file) }))
+        Ok(FoundMarker::File(Self { file: Some(file) }))
     }
 
     /// Whether it is still the marker of the folder.

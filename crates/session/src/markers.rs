@@ -25,12 +25,32 @@ use rustc_hash::FxHashMap;
 
 use crate::git::GitLookup;
 use crate::marked_run::{KnownHome, RunStanding, RunningTest};
-use crate::marker_file::{MarkerFile, add_marker, draft_number, make_folder, write};
+use crate::marker_file::{FoundMarker, MarkerFile, add_marker, draft_number, make_folder, write};
 use crate::repetition_config::RepetitionConfig;
 use crate::results::read_marker;
 
 /// How often a run tries to take a folder that other runs change meanwhile.
 const MOST_TRIES: u32 = 100;
+
+/// Why a folder was not taken for a task.
+#[derive(Debug, thiserror::Error)]
+enum TakeError {
+    #[error("`{folder}` is in use: {why}")]
+    InUse { folder: String, why: String },
+    #[error("cannot make the folder `{folder}` for its results: {error}")]
+    Failed { folder: String, error: io::Error },
+}
+
+impl TakeError {
+    fn in_use(folder: &Path, why: &str) -> Self {
+        Self::InUse { folder: folder.display().to_string(), why: why.to_owned() }
+    }
+
+    fn failed(folder: &Path) -> impl Fn(io::Error) -> Self {
+        let folder = folder.display().to_string();
+        move |error| Self::Failed { folder: folder.clone(), error }
+    }
+}
 
 /// What became of taking a folder for a task.
 enum Taken {
@@ -82,7 +102,7 @@ impl Markers {
         let folder = folder.join(results);
         // What cannot be read is replaced.
         let marker = read_marker(&folder.join(Marker::FILE)).ok().flatten();
-        let marker = marker.filter(|marker| !self.home.has_run(marker, start.task.run));
+        let marker = marker.filter(|marker| !self.home.is_of_own_run(marker));
         let debug = is_debug(start);
         if self.keeps_results && marker.as_ref().is_some_and(|marker| has_results(marker, debug)) {
             return Some(kept(start));
@@ -107,73 +127,81 @@ impl Markers {
             git: self.git.answer().cloned().flatten(),
             host: self.host.clone(),
             home: self.home.id().to_owned(),
+            run: self.home.run_uuid(),
             log: log(start),
             ..Marker::default()
         };
         let made = match self.take(&folder, &content, start.task) {
             Ok(Taken::Done) => return Some(kept(start)),
-            Ok(Taken::Ours) => write_config(start),
+            Ok(Taken::Ours) => write_config(start).map_err(TakeError::failed(&folder)),
             Err(error) => Err(error),
         };
-        let made = made.map_err(|error| {
-            let folder = folder.display();
-            format!("cannot make the folder `{folder}` for its results: {error}")
-        });
         let marker = OpenMarker { folder, attempt: start.attempt, content };
         match made {
             Ok(()) => {
                 self.open.insert(start.task, marker);
                 None
             }
-            Err(message) => Some(ended(start, Outcome::NotStarted, message)),
+            Err(error) => Some(ended(start, Outcome::NotStarted, error.to_string())),
         }
     }
 
     /// Makes a folder the task's own: makes it with its marker, or puts the marker in place of
     /// one that was left there. Of several runs that try at once, in whatever containers, one
     /// succeeds, and the others see its marker.
-    fn take(&self, folder: &Path, content: &Marker, task: TaskId) -> io::Result<Taken> {
+    fn take(&self, folder: &Path, content: &Marker, task: TaskId) -> Result<Taken, TakeError> {
+        let failed = TakeError::failed(folder);
         for _ in 0..MOST_TRIES {
-            let Some(file) = MarkerFile::open(folder)? else {
-                if add_marker(folder, content, task)? {
-                    return Ok(Taken::Ours);
+            let file = match MarkerFile::open(folder).map_err(&failed)? {
+                FoundMarker::None => {
+                    if add_marker(folder, content, task).map_err(&failed)? {
+                        return Ok(Taken::Ours);
+                    }
+                    continue;
                 }
-                continue;
+                FoundMarker::Locked => {
+                    let why = "another run starts a test there at this moment";
+                    return Err(TakeError::in_use(folder, why));
+                }
+                FoundMarker::File(file) => file,
             };
-            if !file.is_current(folder)? {
+            if !file.is_current(folder).map_err(&failed)? {
                 continue;
             }
             if let Some(marker) = file.read(folder)
-                && !self.home.has_run(&marker, task.run)
+                && !self.home.is_of_own_run(&marker)
             {
                 if self.keeps_results && has_results(&marker, content.debug) {
                     return Ok(Taken::Done);
                 }
                 self.check_unused(folder, &marker)?;
             }
-            write(folder, content, task)?;
+            write(folder, content, task).map_err(&failed)?;
             return Ok(Taken::Ours);
         }
-        Err(in_use(folder, "other runs start their tests there"))
+        Err(TakeError::in_use(folder, "other runs start their tests there"))
     }
 
     /// Refuses a folder with the marker of another run that is at work in it: two tests in one
     /// folder would spoil each other's results.
-    fn check_unused(&self, folder: &Path, marker: &Marker) -> io::Result<()> {
+    fn check_unused(&self, folder: &Path, marker: &Marker) -> Result<(), TakeError> {
         let Some(test) = RunningTest::of(marker) else {
             return Ok(());
         };
-        let standing = self.home.standing(&test.home, test.task.run);
-        match standing.map_err(|error| io::Error::other(error.to_string()))? {
+        let standing = self.home.standing(&test).map_err(io::Error::other);
+        match standing.map_err(TakeError::failed(folder))? {
             RunStanding::AtWork => {
-                Err(in_use(folder, &format!("its test still runs, as task {}", test.task)))
+                let why = format!("its test still runs, as task {}", test.task);
+                Err(TakeError::in_use(folder, &why))
             }
             RunStanding::Unknown if self.folder_in_doubt == FolderInDoubt::LeaveAlone => {
-                let marker = folder.join(Marker::FILE);
-                let marker = marker.display();
-                let why = test.describe();
-                let hint = format!("if that is over, remove {marker}");
-                Err(in_use(folder, &format!("{why}; {hint}")))
+                let mut why = test.describe();
+                // A grid and an experiment skip a folder without a marker.
+                if !self.keeps_results {
+                    let marker = folder.join(Marker::FILE);
+                    why += &format!("; if that is over, remove `{}`", marker.display());
+                }
+                Err(TakeError::in_use(folder, &why))
             }
             RunStanding::Over | RunStanding::Unknown => Ok(()),
         }
@@ -268,7 +296,7 @@ impl Drop for Markers {
 }
 
 /// What to tell the engine of an attempt that does not start.
-pub(crate) fn ended(start: &StartAttempt, outcome: Outcome, message: String) -> Input {
+fn ended(start: &StartAttempt, outcome: Outcome, message: String) -> Input {
     Input::Process(ProcessEvent::Ended(AttemptEnd {
         task: start.task,
         attempt: start.attempt,
@@ -286,11 +314,6 @@ fn kept(start: &StartAttempt) -> Input {
 
 fn has_results(marker: &Marker, debug: bool) -> bool {
     marker.outcome == Outcome::Succeeded.word() && (debug || !marker.debug)
-}
-
-fn in_use(folder: &Path, why: &str) -> io::Error {
-    let message = format!("{} is in use: {why}", folder.display());
-    io::Error::new(io::ErrorKind::ResourceBusy, message)
 }
 
 /// Whether it is a repetition of an experiment that is only tried.
@@ -336,8 +359,10 @@ mod tests {
     use std::sync::Barrier;
 
     use packhorse_model::RunId;
+    use packhorse_store::new_run_uuid;
 
     use super::*;
+    use crate::marked_run::OwnRun;
 
     #[test]
     fn of_runs_that_take_a_folder_at_once_one_has_it() {
@@ -355,7 +380,8 @@ mod tests {
             let barrier = Barrier::new(RUNS);
             let take = |run: usize| {
                 let home = format!("home-{run}");
-                let known = KnownHome::new(&home, None);
+                let own = OwnRun { id: task.run, uuid: new_run_uuid(Timestamp::now()) };
+                let known = KnownHome::of_run(&home, None, own, &RunSpec::default());
                 let markers = Markers::new(&[], known, &RunSpec::default());
                 let outcome = Marker::RUNNING.to_owned();
                 let content = Marker { task: Some(task), outcome, home, ..Marker::default() };

@@ -25,7 +25,7 @@ enum Answer {
     /// The answer to a question: for the engine, and if a daemon runs because of it, that
     /// one and its process.
     Input(MpsInput, Option<(Daemon, Option<u32>)>),
-    /// What there is to say, whatever is asked.
+    /// A warning, which answers no question.
     Warning(String),
     /// The daemons that nobody else uses have been ended; what went wrong, in words.
     Over(Vec<String>),
@@ -35,7 +35,7 @@ enum Answer {
 pub(crate) enum MpsAnswer {
     /// For the engine; and the process of a daemon that is to be left alone.
     Input(MpsInput, Option<u32>),
-    /// What there is to say.
+    /// A warning for the user.
     Warning(String),
     /// It is over. What went wrong, in words.
     Over(Vec<String>),

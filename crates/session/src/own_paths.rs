@@ -4,6 +4,9 @@
 //! Paths are compared as the file system sees them: links are followed as far as there is
 //! something, and what is still to be made is taken as it is written. So the answer is the same
 //! before and after a task has made its files. A task without such paths costs two comparisons.
+//!
+//! A task with retries also has the logs of its later attempts for itself: `train.2.log` beside
+//! `train.log`.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,6 +14,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use packhorse_model::{TaskSpec, printable};
+use packhorse_supervisor::is_system_path;
 use rustc_hash::FxHashMap;
 
 /// Where a task was read: which of several sources, and the line.
@@ -20,9 +24,21 @@ struct Place {
     line: u64,
 }
 
+/// How a path is not a task's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    /// Another task has it.
+    Same,
+    /// This attempt of the other task has its log there.
+    TheirAttempt(u32),
+    /// This attempt of the task itself would have its log where the other task has its own.
+    OwnAttempt(u32),
+}
+
 /// Two tasks with one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedPath {
+    how: Sharing,
     /// `log` or `results`.
     key: &'static str,
     path: PathBuf,
@@ -36,7 +52,17 @@ impl fmt::Display for SharedPath {
         let path = self.path.to_string_lossy();
         let (key, path) = (self.key, printable(&path));
         let what = if key == "log" { "log" } else { "folder of results" };
-        write!(f, "`{key}={path}` is already the {what} of the task at ")?;
+        match self.how {
+            Sharing::Same => write!(f, "`{key}={path}` is already the {what} of ")?,
+            Sharing::TheirAttempt(attempt) => {
+                write!(f, "`{key}={path}` is already the {what} of attempt {attempt} of ")?;
+            }
+            Sharing::OwnAttempt(attempt) => write!(
+                f,
+                "with `{key}={path}`, the {what} of attempt {attempt} is already the {what} of "
+            )?,
+        }
+        write!(f, "the task at ")?;
         match &self.source {
             Some(source) => write!(f, "{}:{}", printable(source), self.line)?,
             None => write!(f, "line {}", self.line)?,
@@ -51,6 +77,7 @@ pub struct OwnPaths {
     /// What holds for tasks that say nothing themselves.
     folder: Option<PathBuf>,
     results: Option<PathBuf>,
+    retries: u32,
     sources: Vec<String>,
     logs: TakenPaths,
     results_folders: TakenPaths,
@@ -62,6 +89,7 @@ impl OwnPaths {
         Self {
             folder: defaults.folder.clone(),
             results: defaults.results.clone(),
+            retries: defaults.retries.unwrap_or(0),
             ..Self::default()
         }
     }
@@ -75,21 +103,23 @@ impl OwnPaths {
         if self.sources.last().is_none_or(|last| last != source) {
             self.sources.push(source.to_owned());
         }
+        let retries = spec.retries.unwrap_or(self.retries);
         let place = Place { source: self.sources.len() - 1, line };
         let folder = spec.folder.as_deref().or(self.folder.as_deref()).unwrap_or(Path::new(""));
-        let shared = |key, path: &Path, first: Place| SharedPath {
+        let shared = |key, path: &Path, (how, first): (Sharing, Place)| SharedPath {
+            how,
             key,
             path: path.to_owned(),
             source: (first.source != place.source).then(|| self.sources[first.source].clone()),
             line: first.line,
         };
         if let Some(log) = &spec.log
-            && let Some(first) = self.logs.take(&folder.join(log), place)
+            && let Some(first) = self.logs.take(&folder.join(log), retries, place)
         {
             return Err(shared("log", log, first));
         }
         if let Some(results) = results
-            && let Some(first) = self.results_folders.take(&folder.join(results), place)
+            && let Some(first) = self.results_folders.take(&folder.join(results), 0, place)
         {
             return Err(shared("results", results, first));
         }
@@ -97,10 +127,17 @@ impl OwnPaths {
     }
 }
 
+/// Two hashes of a path.
+type PathKey = (u64, u64);
+
 /// Paths of one kind. They are kept as hashes, so that a million take no more than a few MB.
 #[derive(Default)]
 struct TakenPaths {
-    taken: FxHashMap<(u64, u64), Place>,
+    taken: FxHashMap<PathKey, Place>,
+    /// Those of tasks with retries, with the last attempt.
+    retried: FxHashMap<PathKey, (u32, Place)>,
+    /// Names such as a later attempt has, by the name that the first would have.
+    attempts: FxHashMap<PathKey, Vec<(u32, Place)>>,
     hashers: [RandomState; 2],
     /// The last folder that was looked up, and what the file system calls it: most tasks have
     /// their files in one folder.
@@ -108,17 +145,40 @@ struct TakenPaths {
 }
 
 impl TakenPaths {
-    /// Takes a path; or tells where it was taken.
-    fn take(&mut self, path: &Path, place: Place) -> Option<Place> {
+    /// Takes a path, and the names that so many retries have; or tells where it was taken.
+    fn take(&mut self, path: &Path, retries: u32, place: Place) -> Option<(Sharing, Place)> {
         let path = self.real(path)?;
+        let key = self.key(&path);
+        if let Some(first) = self.taken.get(&key) {
+            return Some((Sharing::Same, *first));
+        }
+        let last = retries.saturating_add(1);
+        let is_attempt = |attempt: u32, last: u32| (2..=last).contains(&attempt);
+        let attempt = attempt_of(&path).map(|(first, attempt)| (self.key(&first), attempt));
+        if let Some((first, attempt)) = attempt
+            && let Some((last, place)) = self.retried.get(&first)
+            && is_attempt(attempt, *last)
+        {
+            return Some((Sharing::TheirAttempt(attempt), *place));
+        }
+        if retries > 0 {
+            let mut attempts = self.attempts.get(&key).into_iter().flatten();
+            if let Some((attempt, place)) = attempts.find(|(attempt, _)| is_attempt(*attempt, last))
+            {
+                return Some((Sharing::OwnAttempt(*attempt), *place));
+            }
+            self.retried.insert(key, (last, place));
+        }
+        if let Some((first, attempt)) = attempt {
+            self.attempts.entry(first).or_default().push((attempt, place));
+        }
+        self.taken.insert(key, place);
+        None
+    }
+
+    fn key(&self, path: &Path) -> PathKey {
         let [one, other] = &self.hashers;
-        let key = (one.hash_one(&path), other.hash_one(&path));
-        let mut is_new = false;
-        let first = *self.taken.entry(key).or_insert_with(|| {
-            is_new = true;
-            place
-        });
-        (!is_new).then_some(first)
+        (one.hash_one(path), other.hash_one(path))
     }
 
     /// What the file system calls it. `None` for devices and pipes, which many can write to.
@@ -150,9 +210,18 @@ impl TakenPaths {
     }
 }
 
-/// Whether it names a descriptor or a device whatever the file system has: `/dev/stdout`.
-pub(crate) fn is_system_path(path: &Path) -> bool {
-    path.starts_with("/dev") && !path.starts_with("/dev/shm") || path.starts_with("/proc")
+/// The path that the first attempt has where a later one has this, and which one: the other way
+/// of [`packhorse_engine::own_log`].
+fn attempt_of(path: &Path) -> Option<(PathBuf, u32)> {
+    let stem = Path::new(path.file_stem()?);
+    let extension = path.extension()?;
+    let (name, number) = match stem.extension() {
+        Some(number) => (Path::new(stem.file_stem()?).with_added_extension(extension), number),
+        None => (stem.to_owned(), extension),
+    };
+    let number = number.to_str()?;
+    let attempt = number.parse().ok().filter(|attempt: &u32| attempt.to_string() == number)?;
+    Some((path.with_file_name(name), attempt))
 }
 
 /// The path without links, as far as it is there; behind that as it is written.
@@ -240,6 +309,22 @@ mod tests {
         fs_err::create_dir_all(folder.path().join("new/deep")).unwrap();
         fs_err::write(folder.path().join("new/deep/x"), "text").unwrap();
         assert!(paths.take(&task, "f", 2).is_err());
+    }
+
+    #[test]
+    fn names_of_later_attempts_lead_to_the_first() {
+        for name in ["t.log", "t", ".t", "a.b.log", ".t.log", "7.log", "t.7"] {
+            let spec = task(None, name);
+            let folder = Path::new("/run");
+            let first = packhorse_engine::own_log(folder, &spec, 1).unwrap();
+            for attempt in [2, 3, 10] {
+                let later = packhorse_engine::own_log(folder, &spec, attempt).unwrap();
+                assert_eq!(attempt_of(&later), Some((first.clone(), attempt)), "{name}");
+            }
+        }
+        for name in ["/t.log", "/t", "/t.02.log", "/t.x.log", "/.2"] {
+            assert_eq!(attempt_of(Path::new(name)), None, "{name}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::{Notices, SessionError, system};
 #[derive(Debug, Default)]
 pub struct PlannedTasks {
     entries: Vec<PlannedTask>,
-    /// The lines of the plain tasks, one behind the other.
+    /// The lines of the plain tasks, one after the other.
     lines: Vec<u8>,
     counts_memory: bool,
 }

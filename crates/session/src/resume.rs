@@ -9,10 +9,10 @@ use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::SweepLanguage;
 use packhorse_intake::{Colour, TaskLanguage};
 use packhorse_model::{
-    GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskSpec,
+    GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec,
     VramRequest, printable,
 };
-use packhorse_store::{Home, Reader, RunLock, RunSeed, StoredRun, TaskFilter};
+use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 use packhorse_trust::ensure_private_folder;
 
 use crate::consume::{ConsumedFile, consuming};
@@ -91,7 +91,7 @@ impl Resume {
                 Some(experiments_source(spec, experiments, tasks))
             }
             (SourceSpec::Grid(spec), Some(grid)) => Some(grid_source(spec, Rc::clone(grid), tasks)),
-            (source, _) => rest_of(source, &spec.defaults, tasks, colour)?,
+            (source, _) => rest_of(source, tasks, colour)?,
         };
         Ok(Self { home, lock, run, spec, reopened, source, rows, grid })
     }
@@ -113,9 +113,9 @@ impl Resume {
         self.spec.config.as_deref()
     }
 
-    /// What becomes of the output of its tasks, if nobody says otherwise.
-    pub fn output(&self) -> Option<OutputMode> {
-        self.spec.output
+    /// What it was made with.
+    pub fn spec(&self) -> &RunSpec {
+        &self.spec
     }
 
     /// Whether there is nothing to do. What rows are still in their file are taken out,
@@ -171,7 +171,7 @@ impl Resume {
         let launch = Launch::prepare(spec, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let earlier = EarlierTasks {
-            seed: RunSeed::of(run.uuid),
+            uuid: run.uuid,
             succeeded: run.counts.succeeded,
             failed: (run.counts.failed).saturating_sub(self.reopened.len() as u64),
             reopened: self.reopened,
@@ -222,7 +222,6 @@ fn read_saved_grid(spec: &GridSpec, colour: Colour) -> Result<Rc<Grid>, SessionE
 /// What is still to be read or made, if it can be read again.
 fn rest_of(
     source: &SourceSpec,
-    defaults: &TaskSpec,
     tasks: u32,
     colour: Colour,
 ) -> Result<Option<Box<dyn TaskSource>>, SessionError> {
@@ -240,7 +239,8 @@ fn rest_of(
         | SourceSpec::Grid(_)
         | SourceSpec::Experiments(_) => return Ok(None),
     };
-    let read_on = |streams| ReadTasks::new(streams, language, tasks).with_defaults(defaults);
+    // They were looked through when the run was made, and are the same.
+    let read_on = |streams| ReadTasks::new(streams, language, tasks);
     Ok(open_again(files).map(|streams| Box::new(read_on(streams)) as Box<dyn TaskSource>))
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use packhorse_engine::TimeBudget;
 use packhorse_model::{Command, RunId, TaskSpec};
-use packhorse_store::{Home, RunSeed};
+use packhorse_store::{Home, Uuid};
 
 use crate::journal::Journal;
 
@@ -19,7 +19,7 @@ pub struct RunPart {
     pub home: Home,
     /// The number that the run has in its store.
     pub run: RunId,
-    pub seed: RunSeed,
+    pub uuid: Uuid,
     /// The folder of the tasks' logs.
     pub logs: PathBuf,
     /// The highest number of a task in it.

@@ -29,7 +29,6 @@ use packhorse_model::{DeviceId, ProcessEvent, RunId, RunSummary, TaskId, Timesta
 use rustix::event::{Timespec, epoll};
 
 use crate::control::{ControlRequest, ControlSocket};
-use crate::earlier_logs::EarlierLogs;
 use crate::executor::Executor;
 use crate::file_contents::FileContents;
 use crate::journal::Journal;
@@ -83,8 +82,6 @@ pub(crate) struct SessionParts {
     pub(crate) leaders: LeaderRecord,
     /// The markers in the folders of results on this machine.
     pub(crate) markers: Option<Markers>,
-    /// What earlier runs have left where this machine's attempts have their logs.
-    pub(crate) earlier_logs: Option<EarlierLogs>,
     /// The id of the state folder.
     pub(crate) home: String,
     /// What other runs know the GPUs by that the environment limits us to.
@@ -258,10 +255,6 @@ impl<'o> Session<'o> {
         self.note_commits();
         if self.over.is_some() || self.error.is_some() {
             return Ok(());
-        }
-        // After the first tasks have started, if they were there to be started.
-        if let Err(error) = self.parts.journal.begin() {
-            self.error.get_or_insert(error);
         }
         self.lower_lease();
         let now = Instant::now();

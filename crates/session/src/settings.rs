@@ -145,9 +145,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the environment, the project's file and the user's file say. `named` is the file that
-    /// counts instead of a project's, unless the environment names one. Tells which files were
-    /// left out.
+    /// What the environment, the project's file and the user's file say. `named` counts instead
+    /// of the file that the environment names, and that instead of the project's. Tells which
+    /// files were left out.
     pub fn find(named: Option<&Path>, notices: &mut Notices<'_>) -> Result<Self, SessionError> {
         let folder = std::env::current_dir().unwrap_or_default();
         Self::find_from(named, Some(&folder), |name| std::env::var_os(name), notices)

@@ -176,7 +176,7 @@ pub struct ReadTasks {
     /// The numbers of tasks that have a name.
     names: FxHashMap<String, u32>,
     /// What tasks have for themselves, unless that was checked before.
-    paths: OwnPaths,
+    paths: Option<OwnPaths>,
     /// The last line that was rejected: one line may have several mistakes.
     last_rejected: (String, u64),
     /// This stream has ended; what was read of it may not have been taken yet.
@@ -196,24 +196,26 @@ impl ReadTasks {
             number: 0,
             count: None,
             names: FxHashMap::default(),
-            paths: OwnPaths::default(),
+            paths: None,
             last_rejected: (String::new(), 0),
             ended: false,
             more: false,
         }
     }
 
-    /// Tells what holds for tasks that say nothing themselves.
+    /// Tells how many tasks will be read in all.
     #[must_use]
-    pub fn with_defaults(mut self, defaults: &TaskSpec) -> Self {
-        self.paths = OwnPaths::new(defaults);
+    pub fn with_count(mut self, count: u64) -> Self {
+        self.count = Some(count);
         self
     }
 
-    /// Tells how many tasks will be read in all, if all were looked through before.
+    /// Refuses tasks that want what an earlier one has for itself, in a run with these defaults.
+    /// Not for what was looked through before: a task is counted when its line is read again,
+    /// whatever has become of its paths.
     #[must_use]
-    pub fn with_count(mut self, count: Option<u64>) -> Self {
-        self.count = count;
+    pub fn checking_paths(mut self, defaults: &TaskSpec) -> Self {
+        self.paths = Some(OwnPaths::new(defaults));
         self
     }
 
@@ -303,11 +305,8 @@ impl TaskSource for ReadTasks {
         while read.tasks.len() < AT_ONCE {
             match self.reader.next() {
                 Some(Ok(entry)) => {
-                    let shared = match self.count {
-                        Some(_) => None,
-                        None => self.paths.take(&entry.spec, &name, entry.line).err(),
-                    };
-                    match shared {
+                    let paths = self.paths.as_mut();
+                    match paths.and_then(|it| it.take(&entry.spec, &name, entry.line).err()) {
                         None => read.tasks.extend(self.number(entry.spec)),
                         Some(shared) => {
                             let place = format!("{}:{}", printable(&name), entry.line);

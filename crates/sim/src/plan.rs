@@ -81,7 +81,7 @@ pub enum DurationGuess {
     Rounds,
 }
 
-/// So many tasks get a place between two reports of progress.
+/// Tasks planned between two reports of progress.
 const PROGRESS: usize = 1024;
 
 impl Plan {

@@ -19,7 +19,7 @@ pub struct Keeper {
 
 impl Keeper {
     /// Makes the namespaces of a lab in this folder, with this root folder or this machine's.
-    /// They have a network of their own, and nobody in it yet.
+    /// They have a network of their own, without processes yet.
     pub fn start(folder: &Path, root: Option<&Path>) -> Result<Self, String> {
         let path = folder.join("log/keeper.log");
         let log = File::create(&path).map_err(|error| error.to_string())?;

@@ -205,7 +205,7 @@ impl Element {
         let part = RunPart {
             home: home.home.clone(),
             run: self.run.run,
-            seed: self.run.seed,
+            uuid: self.run.uuid,
             logs: self.folder.logs(),
             last,
             journal: Box::new(journal) as Box<dyn Journal>,
@@ -338,7 +338,7 @@ fn part_time(spec: &RunSpec, ends: Instant, earlier: &EarlierLives) -> PartTime 
     PartTime { ends: now + whole, whole, seen: seen.collect() }
 }
 
-/// How many names are tried for a folder on a node.
+/// Names to try for a folder on a node.
 const MOST_NAMES: u32 = 100;
 
 /// A state folder of this node, for as long as the job takes.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err::{self as fs, File, OpenOptions};
 use packhorse_model::{ByteString, RunId, RunSpec, Timestamp};
-use packhorse_store::RunSeed;
+use packhorse_store::Uuid;
 use packhorse_trust::create_private_folder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,9 +41,9 @@ pub struct SharedFolder(PathBuf);
 pub struct RunFile {
     /// Its number in the person's store.
     pub run: RunId,
-    /// What its tasks' seeds come from.
+    /// What tells it from a run of the same number in a copy of that store.
     #[serde(default)]
-    pub seed: RunSeed,
+    pub uuid: Uuid,
     /// What tells the person's store from others.
     pub home: String,
     /// The folder that tasks run in.
@@ -152,7 +152,7 @@ impl SharedFolder {
         let twins = (2_u32..).map(|twin| format!("{run}-{twin}"));
         let names = std::iter::once(run.to_string()).chain(twins);
         for path in names.map(|name| parent.join(name)) {
-            // Nobody else looks into it: variables of tasks may be secrets. An empty folder is
+            // The folder is private: variables of tasks may be secrets. An empty folder is
             // replaced, so this takes the name, and then the place.
             match create_private_folder(&path) {
                 Ok(()) => {

@@ -238,7 +238,7 @@ fn is_in_later_job<'j>(
 mod tests {
     use fs_err as fs;
     use packhorse_model::{NewRun, Record, RunSpec, SlurmSpec, Timestamp};
-    use packhorse_store::{Home, RunSeed, Writer, new_run_uuid};
+    use packhorse_store::{Home, Writer, new_run_uuid};
 
     use super::*;
     use crate::folder::{RunFile, SharedFolder};
@@ -283,7 +283,7 @@ mod tests {
         let uuid = new_run_uuid(Timestamp(5));
         let file = RunFile {
             run,
-            seed: RunSeed::of(uuid),
+            uuid,
             home: home.id().unwrap(),
             folder: packhorse_model::ByteString::default(),
             spec: spec.clone(),

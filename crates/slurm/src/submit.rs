@@ -19,7 +19,7 @@ use packhorse_session::settings::SLURM_FOLDER;
 use packhorse_session::{
     NextRead, Notices, ProgramSignal, SessionError, Signals, TaskSource, is_on_path,
 };
-use packhorse_store::{Home, Reader, RunLock, RunSeed, Uuid, Writer, new_run_uuid};
+use packhorse_store::{Home, Reader, RunLock, Uuid, Writer, new_run_uuid};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::SlurmError;
@@ -360,7 +360,7 @@ impl PreparedRun {
         let uuid = new_run_uuid(Timestamp::now());
         self.folder.write_run(&RunFile {
             run,
-            seed: RunSeed::of(uuid),
+            uuid,
             home: self.home.id()?,
             folder: ByteString::from(self.run_in.clone().into_os_string()),
             spec: self.spec.clone(),

@@ -2,11 +2,11 @@
 //! run may be waiting for it.
 
 use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use packhorse_trust::open_private;
+use packhorse_trust::{is_ours, open_private};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -43,7 +43,7 @@ impl Home {
     /// microseconds (opening the database takes a millisecond): what is there is a
     /// database, and not a newer program's.
     pub fn check_database(&self) -> Result<(), StoreError> {
-        self.refuse_other_files()?;
+        self.refuse_wrong_file()?;
         let mut header = [0; 100];
         let read = match fs_err::File::open(self.db()) {
             Ok(mut file) => file.read(&mut header)?,
@@ -62,13 +62,23 @@ impl Home {
         check_version(i32::from_be_bytes(version), self)
     }
 
-    /// Refuses what is no regular file in the database's place: to open a fifo waits for
-    /// somebody who writes.
-    fn refuse_other_files(&self) -> Result<(), StoreError> {
+    /// Refuses what is no regular file in the database's place (to open a fifo waits for a
+    /// writer), and a file of another user.
+    fn refuse_wrong_file(&self) -> Result<(), StoreError> {
         match fs_err::metadata(self.db()) {
             Ok(found) if !found.is_file() => Err(StoreError::NotADatabase { path: self.db() }),
-            _ => Ok(()),
+            _ => refuse_foreign(self.db()),
         }
+    }
+}
+
+/// Refuses a file in the state folder that another user has put there, if there is one at `path`.
+pub(crate) fn refuse_foreign(path: PathBuf) -> Result<(), StoreError> {
+    match fs_err::symlink_metadata(&path) {
+        Ok(found) if !is_ours(found.uid()) => {
+            Err(StoreError::PlantedInHome { path, owner: found.uid() })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -128,7 +138,7 @@ pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, StoreError
     Ok(Some(db))
 }
 
-/// Makes an empty file for a database, or closes one that is open to others. SQLite gives the
+/// Makes an empty file for a database, or makes the one that is there private. SQLite gives the
 /// files beside it the same mode.
 pub(crate) fn make_private_file(path: &Path) -> io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
@@ -147,7 +157,12 @@ pub(crate) fn make_private_file(path: &Path) -> io::Result<()> {
 
 /// A connection, and the version of the database.
 fn connect(home: &Home, flags: OpenFlags) -> Result<(Connection, i32), StoreError> {
-    home.refuse_other_files()?;
+    home.refuse_wrong_file()?;
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let mut beside = home.db().into_os_string();
+        beside.push(suffix);
+        refuse_foreign(beside.into())?;
+    }
     if flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
         make_private_file(&home.db())?;
     }

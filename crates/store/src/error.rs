@@ -44,7 +44,7 @@ pub enum StoreError {
     /// Others may look into the state folder.
     #[error(
         "the state folder `{}` is open to other users (mode {mode:03o})\n\
-         hint: `chmod 700 {}` closes it, or set PACKHORSE_HOME to another folder, such as `{}`",
+         hint: `chmod 700 {}` makes it private, or set PACKHORSE_HOME to another folder, such as `{}`",
         path.display(), path.display(), below(path).display()
     )]
     OpenHome {
@@ -53,13 +53,21 @@ pub enum StoreError {
         /// Its permissions.
         mode: u32,
     },
-    /// Something in a state folder that was open to others is not its owner's.
+    /// Something in a state folder is not its owner's.
     #[error(
         "the state folder was open to other users, and `{}` in it belongs to user {owner}\n\
          hint: see what it is and remove it, or set PACKHORSE_HOME to another folder",
         path.display()
     )]
     PlantedInHome { path: PathBuf, owner: u32 },
+    /// A file in a state folder that was open to others has another name, maybe elsewhere.
+    #[error(
+        "the state folder was open to other users, and the file `{}` in it has a second name \
+         (a hard link)\n\
+         hint: see what it is and remove this name of it, or set PACKHORSE_HOME to another folder",
+        path.display()
+    )]
+    LinkedIntoHome { path: PathBuf },
     /// The system refused; the message names the path.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -10,11 +10,11 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 use crate::StoreError;
 use crate::network::network_filesystem;
 
-mod set_back;
+mod made_private;
 
-pub use set_back::SetBackHome;
-pub(crate) use set_back::below;
-use set_back::{HomePlace, place};
+pub use made_private::ReopenedHome;
+pub(crate) use made_private::below;
+use made_private::{HomePlace, place};
 
 /// The folder that everything is kept in. Only its owner has access.
 ///

@@ -50,7 +50,7 @@ mod writer;
 
 pub use edit::Forget;
 pub use error::StoreError;
-pub use home::{Home, SetBackHome};
+pub use home::{Home, ReopenedHome};
 pub use lock::RunLock;
 pub use packhorse_model::{
     EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoredTask,

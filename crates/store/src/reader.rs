@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use packhorse_model::{MetricSummary, Outcome, RunId, RunSpec, StoredTask, TaskId};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use uuid::Uuid;
 
 pub use learned::{DrainedDevice, LearnedSignature};
 use rows::TaskRow;
@@ -93,6 +94,12 @@ impl Reader {
         found.map(|run| self.complete(run)).transpose()
     }
 
+    /// What tells a run from those of the same number in copies of the state folder.
+    pub fn run_uuid(&self, run: RunId) -> Result<Option<Uuid>, StoreError> {
+        let sql = "SELECT uuid FROM run WHERE id = ?1";
+        self.one(sql, [run.0], |row| row.get(0).map(Uuid::from_bytes))
+    }
+
     /// What a run was asked to do: what `resume` needs.
     pub fn run_spec(&self, run: RunId) -> Result<Option<RunSpec>, StoreError> {
         let sql = "SELECT settings FROM run WHERE id = ?1";
@@ -167,7 +174,7 @@ impl Reader {
         let sql = "SELECT name, last, lowest, highest, count FROM metric \
                    WHERE task = ?1 AND attempt = ?2";
         let read = |row: &Row<'_>| {
-            // SQLite has no NaN: it takes one for NULL.
+            // SQLite stores NaN as NULL.
             let number =
                 |column| row.get::<_, Option<f64>>(column).map(|it| it.unwrap_or(f64::NAN));
             let summary = MetricSummary {

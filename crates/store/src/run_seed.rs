@@ -1,12 +1,10 @@
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// What the seeds of a run's tasks come from.
 ///
 /// It follows from the run's UUID, so it is the same whenever the run goes on, and another one
 /// for a run of the same number in another state folder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSeed(u32);
 
 impl RunSeed {

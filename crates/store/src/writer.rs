@@ -52,8 +52,6 @@ type WriteAll = fn(&Queue, &Home) -> Result<(), StoreError>;
 /// The thread that writes.
 #[derive(Debug)]
 enum WriterThread {
-    /// It is not there yet.
-    NotStarted,
     Started(JoinHandle<Result<(), StoreError>>),
     /// Nobody waits for it any more.
     Over,
@@ -88,47 +86,28 @@ impl Writer {
     /// Starts the thread. It opens the database by itself: this returns at
     /// once, and records may be sent before it has.
     pub fn start(home: &Home) -> Result<Self, StoreError> {
-        let mut writer = Self::new(home)?;
-        writer.begin()?;
-        Ok(writer)
+        Self::start_with(home, thread::write)
     }
 
-    /// One to which records may be sent, and which has no thread yet: to start one takes
-    /// longer than to start a process. It writes once it [begins](Self::begin).
-    pub fn new(home: &Home) -> Result<Self, StoreError> {
+    fn start_with(home: &Home, write: WriteAll) -> Result<Self, StoreError> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(std::io::Error::from)?;
-        Ok(Self {
-            queue: Arc::new(Queue::new(event)),
-            home: home.clone(),
-            thread: WriterThread::NotStarted,
-        })
-    }
-
-    /// Starts the thread, if it has not been started.
-    pub fn begin(&mut self) -> Result<(), StoreError> {
-        if !matches!(self.thread, WriterThread::NotStarted) {
-            return Ok(());
-        }
-        self.begin_with(thread::write)
-    }
-
-    fn begin_with(&mut self, write: WriteAll) -> Result<(), StoreError> {
-        let (queue, home) = (Arc::clone(&self.queue), self.home.clone());
+        let queue = Arc::new(Queue::new(event));
+        let (ours, home) = (Arc::clone(&queue), home.clone());
+        let of_thread = home.clone();
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
                 let finished = FinishedAtEnd(queue);
-                write(&finished.0, &home)
+                write(&finished.0, &of_thread)
             });
         let thread = thread.map_err(|error| {
             let error = packhorse_proc::explain_start(error);
             let text = format!("cannot start a thread that stores results: {error}");
             std::io::Error::new(error.kind(), text)
         })?;
-        self.thread = WriterThread::Started(thread);
-        Ok(())
+        Ok(Self { queue: ours, home, thread: WriterThread::Started(thread) })
     }
 
     /// Begins to write what is left, and says whether that is done in so much
@@ -153,9 +132,6 @@ impl Writer {
     /// Writes what is left and closes the database. The error tells how many
     /// records could not be written, and why.
     pub fn finish(&mut self) -> Result<(), StoreError> {
-        if self.unwritten().records > 0 {
-            self.begin()?;
-        }
         self.queue.stop();
         let thread = std::mem::replace(&mut self.thread, WriterThread::Over);
         let WriterThread::Started(thread) = thread else {
@@ -204,11 +180,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::open(dir.path().join("home")).unwrap();
         for opens in [false, true] {
-            let mut writer = Writer::new(&home).unwrap();
-            writer.send(Record::TaskFinished {
-                task: TaskId::new(RunId(1), 1),
-                outcome: Outcome::Skipped,
-            });
             let panics: WriteAll = if opens {
                 |queue, _| {
                     queue.set_opened(Ok(()));
@@ -217,7 +188,11 @@ mod tests {
             } else {
                 |_, _| panic!("on purpose")
             };
-            writer.begin_with(panics).unwrap();
+            let mut writer = Writer::start_with(&home, panics).unwrap();
+            writer.send(Record::TaskFinished {
+                task: TaskId::new(RunId(1), 1),
+                outcome: Outcome::Skipped,
+            });
             let ready = writer.ready();
             if !opens {
                 let reason = ready.unwrap_err().to_string();

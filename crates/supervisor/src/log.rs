@@ -5,7 +5,8 @@
 //! it. Which bytes belong to which stream is kept beside it, in `N.A.idx`: one
 //! record for each change of stream. A log without an index is all standard
 //! output. Neither file exists before there is something to write. An attempt may
-//! have its log in a place of its own; its index stays where it would be.
+//! have its log in a place of its own ([`crate::own_log`]), where it is made before the
+//! attempt starts; its index stays where it would be.
 //!
 //! An attempt can also be given the log itself to write to. Then it goes on writing
 //! when we are dead, and nobody knows which bytes are of which stream.
@@ -21,18 +22,18 @@ use std::path::{Path, PathBuf};
 use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use fs_err::{File, OpenOptions};
 
+use crate::own_log::{ClaimError, ClaimedLog, claim, find_log, keep_emptiness, keep_identity};
 use packhorse_model::Stream;
-use packhorse_proc::ProcEntry;
 use packhorse_trust::{ensure_private_folder, make_private};
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::Pid;
-
-use crate::process_tree::number;
 
 /// A log being written. It is kept from one attempt to the next.
 pub(crate) struct Log {
+    /// The place in the run's folder of logs.
     path: PathBuf,
     index: PathBuf,
+    /// Whether the log is in a place that the task wants.
+    is_own: bool,
     state: LogState,
     stream: Stream,
     length: u64,
@@ -40,7 +41,12 @@ pub(crate) struct Log {
 
 enum LogState {
     Untouched,
-    Open { log: File, index: Option<File> },
+    Open {
+        log: File,
+        index: Option<File>,
+    },
+    /// It could not be made, which is told when there is something to write.
+    Failed(io::Error),
     Lost,
 }
 
@@ -49,26 +55,52 @@ impl Log {
         Self {
             path: PathBuf::new(),
             index: PathBuf::new(),
+            is_own: false,
             state: LogState::Untouched,
             stream: Stream::Stdout,
             length: 0,
         }
     }
 
-    /// Closes what was written, and begins a log in another place: `own`, or else
-    /// `path`. The index is beside `path`.
-    pub(crate) fn begin(&mut self, path: &Path, own: Option<&Path>) {
-        for (buffer, path) in [(&mut self.path, own.unwrap_or(path)), (&mut self.index, path)] {
+    /// Closes what was written, and begins a log in another place. The index is beside `path`.
+    pub(crate) fn begin(&mut self, path: &Path) {
+        self.close();
+        for buffer in [&mut self.path, &mut self.index] {
             let name = buffer.as_mut_os_string();
             name.clear();
             name.push(path);
         }
         self.index.set_extension(INDEX);
-        self.close();
+    }
+
+    /// Makes the log where the task wants it. Returns what the log of an earlier run is called
+    /// now that was there; or why the attempt cannot have its log there.
+    pub(crate) fn claim(&mut self, own: &Path) -> Result<Option<PathBuf>, String> {
+        self.is_own = true;
+        match claim(own) {
+            Ok(ClaimedLog { file: log, backup }) => {
+                // Without that, the place is trusted.
+                let _ = keep_identity(&self.path, &log);
+                self.state = LogState::Open { log, index: None };
+                Ok(backup)
+            }
+            Err(ClaimError::Refused(reason)) => Err(reason),
+            Err(ClaimError::Io(error)) => {
+                self.state = LogState::Failed(error);
+                Ok(None)
+            }
+        }
     }
 
     /// Closes what was written.
     pub(crate) fn close(&mut self) {
+        if let LogState::Open { log, .. } = &self.state
+            && self.is_own
+        {
+            // Without that, the place is trusted.
+            let _ = keep_emptiness(&self.path, log);
+        }
+        self.is_own = false;
         self.state = LogState::Untouched;
         self.stream = Stream::Stdout;
         self.length = 0;
@@ -87,9 +119,7 @@ impl Log {
     }
 
     fn try_write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
-        if matches!(self.state, LogState::Untouched) {
-            self.open()?;
-        }
+        self.open()?;
         let LogState::Open { log, index } = &mut self.state else {
             return Ok(());
         };
@@ -108,11 +138,16 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the file, before anything is written.
+    /// Makes the file, if it is not there yet.
     pub(crate) fn open(&mut self) -> io::Result<()> {
-        let own = self.path.with_extension(INDEX) != self.index;
-        let log = create(&self.path, if own { Owner::Task } else { Owner::State })?;
-        self.state = LogState::Open { log, index: None };
+        match std::mem::replace(&mut self.state, LogState::Lost) {
+            LogState::Untouched => {
+                let log = create(&self.path, Owner::State)?;
+                self.state = LogState::Open { log, index: None };
+            }
+            LogState::Failed(error) => return Err(error),
+            open => self.state = open,
+        }
         Ok(())
     }
 
@@ -124,13 +159,16 @@ impl Log {
         }
     }
 
-    /// Whether a process can write to it.
-    pub(crate) fn is_held_by(&self, pid: Pid) -> bool {
-        let name = self.descriptor().and_then(|log| {
-            // As the kernel calls it, which is not always how we do.
-            fs_err::read_link(format!("/proc/self/fd/{log}")).ok()
-        });
-        name.is_some_and(|name| ProcEntry::of(number(pid)).holds(&[name.as_os_str()]))
+    /// What the links in `/proc/PID/fd` of a process call it that has it open, which is not
+    /// always what we call it. `None` for a device: any process may have `/dev/null` open.
+    pub(crate) fn link_name(&self) -> Option<PathBuf> {
+        let LogState::Open { log, .. } = &self.state else {
+            return None;
+        };
+        if log.metadata().ok()?.file_type().is_char_device() {
+            return None;
+        }
+        fs_err::read_link(format!("/proc/self/fd/{}", log.as_raw_fd())).ok()
     }
 }
 
@@ -160,9 +198,9 @@ impl LogScan {
     }
 }
 
-/// Whose a file is.
+/// Where a log belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
+pub(crate) enum Owner {
     /// It is in the state folder, which is for its owner alone.
     State,
     /// The task wants it: it is made with the person's umask.
@@ -170,7 +208,7 @@ enum Owner {
 }
 
 /// Makes the file, and its folder if it is not there (any more).
-fn create(path: &Path, owner: Owner) -> io::Result<File> {
+pub(crate) fn create(path: &Path, owner: Owner) -> io::Result<File> {
     match (open(path, owner), path.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
             match owner {
@@ -192,7 +230,8 @@ fn open(path: &Path, owner: Owner) -> io::Result<File> {
     let opened = OpenOptions::new()
         .write(true)
         .create(true)
-        .truncate(true)
+        // What is where a task wants its log may be another's.
+        .truncate(owner == Owner::State)
         .custom_flags(at_once.bits().cast_signed())
         .mode(match owner {
             Owner::State => 0o600,
@@ -250,7 +289,7 @@ impl LogReader {
     /// Opens the log at `path`, or at the attempt's `own`.
     pub fn open(path: &Path, own: Option<&Path>) -> io::Result<Self> {
         Ok(Self {
-            log: File::open(own.unwrap_or(path))?,
+            log: File::open(find_log(path, own)?)?,
             index: None,
             index_path: path.with_extension(INDEX),
             stream: Stream::Stdout,
@@ -336,7 +375,7 @@ mod tests {
 
     fn log(path: &Path) -> Log {
         let mut log = Log::new();
-        log.begin(path, None);
+        log.begin(path);
         log
     }
 
@@ -380,7 +419,7 @@ mod tests {
         let [first, second] = ["a.log", "b.log"].map(|name| folder.path().join(name));
         let mut log = log(&first);
         log.write(Stream::Stderr, b"one").unwrap();
-        log.begin(&second, None);
+        log.begin(&second);
         log.write(Stream::Stdout, b"two").unwrap();
         assert_eq!(pieces(&first), [(Stream::Stderr, b"one".to_vec())]);
         assert_eq!(pieces(&second), [(Stream::Stdout, b"two".to_vec())]);

@@ -6,19 +6,16 @@
 //! own copy of the writing end keeps the pipe from hanging up, a wake-up at
 //! each end.
 
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::event::epoll;
 use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::Pid;
 
 use packhorse_model::Stream;
-use packhorse_proc::ProcEntry;
 
-use crate::process_tree::number;
 use crate::spawn::Stdio;
 
 pub(crate) struct Pipes {
@@ -61,10 +58,9 @@ impl Pipes {
         Ok(Self { stdio: stdio.map(|end| Some(end.as_raw_fd())), stdout, stderr })
     }
 
-    /// Whether a process holds an end of one of them.
-    pub(crate) fn is_held_by(&self, pid: Pid) -> bool {
-        let names = [&self.stdout.name, &self.stderr.name].map(OsStr::new);
-        ProcEntry::of(number(pid)).holds(&names)
+    /// What the links in `/proc/PID/fd` of a process call them that holds an end.
+    pub(crate) fn names(&self) -> [PathBuf; 2] {
+        [&self.stdout.name, &self.stderr.name].map(PathBuf::from)
     }
 
     /// Reads what is there: `None` when the pipe is empty.

@@ -112,7 +112,7 @@ pub(crate) fn marked_attempt(pid: Pid, home_mark: &str) -> Option<(TaskId, u32)>
     Some((task, attempt))
 }
 
-/// Whether a process says that it is of this state folder.
+/// Whether a process carries the mark of this state folder.
 pub(crate) fn is_marked(pid: Pid, home_mark: &str) -> bool {
     proc::variable(&environment_of(pid), MARK_HOME) == Some(home_mark.as_bytes())
 }

@@ -16,6 +16,7 @@ use crate::process_tree::{
     find_in_group, find_marked, is_executing, is_marked, is_service, number, signal_straggler,
     to_pid,
 };
+use crate::slot_outputs::SlotOutputs;
 use crate::supervisor::{Slot, TOKEN_ORPHAN};
 
 /// How long stragglers have to end by themselves. Helpers of a program often notice its end
@@ -55,6 +56,8 @@ struct FoundOrphans {
     /// There was somebody who could not be placed because it was executing its
     /// program.
     is_executing: bool,
+    /// The outputs that such a child may hold, once they are needed.
+    outputs: Option<SlotOutputs>,
 }
 
 impl Supervisor {
@@ -161,11 +164,18 @@ impl Supervisor {
             }
         }
         if all {
-            slot = slot.or_else(|| self.ending_that_is_written_to_by(pid));
-            if slot.is_none() && known.is_none() && self.is_of_others(pid) {
-                self.of_others.insert(pid);
-                self.watch_to_reap(pid);
-                return;
+            let is_known = known.is_some();
+            if slot.is_none() {
+                let outputs = found.outputs.get_or_insert_with(|| self.slot_outputs());
+                let held = outputs.slots_of(ProcEntry::of(number(pid)).open_files());
+                slot = self.ending.iter().copied().find(|slot| held.contains(slot));
+                if held.is_empty() && !is_known && self.is_of_others(pid) {
+                    // Unwatched it would never be reaped: then it is looked at once more.
+                    if self.watch_to_reap(pid) {
+                        self.of_others.insert(pid);
+                    }
+                    return;
+                }
             }
         } else if self.reap_orphan(pid) {
             return;
@@ -181,7 +191,7 @@ impl Supervisor {
     /// Whether a child that we did not start need not descend from us. As the first process of
     /// a container we inherit what others start there by `exec` and leave behind: `tmux`,
     /// `nohup`. Such a process has no mark of ours, is in no attempt's group or session nor in
-    /// our own session, and holds none of our pipes and logs.
+    /// our own session, and holds none of our pipes and logs, which the caller has looked at.
     fn is_of_others(&self, pid: Pid) -> bool {
         let Some(own_session) = self.init_session else {
             return false;
@@ -196,13 +206,25 @@ impl Supervisor {
             && !is_led(stat.session)
             && !is_in_own_session
             && !is_marked(pid, &self.home_mark)
-            && !self.slots.iter().any(|slot| slot.is_written_to_by(pid))
     }
 
-    fn watch_to_reap(&mut self, pid: Pid) {
-        if let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) {
-            self.watch_straggler(pid, handle, None);
+    /// The outputs by which an orphan is found to be an attempt's: those of attempts whose
+    /// leader has ended, and of all attempts where an orphan may be of others.
+    fn slot_outputs(&self) -> SlotOutputs {
+        let mut outputs = SlotOutputs::default();
+        let mut add = |slot: usize| outputs.add(slot, self.slots[slot].output_names());
+        if self.init_session.is_some() {
+            (0..self.slots.len()).for_each(add);
+        } else {
+            self.ending.iter().for_each(|&slot| add(slot));
         }
+        outputs
+    }
+
+    /// Watches a child of others, to reap it when it ends. Whether it is watched now.
+    fn watch_to_reap(&mut self, pid: Pid) -> bool {
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        handle.is_ok_and(|handle| self.watch_straggler(pid, handle, None))
     }
 
     /// Reaps a child that has ended. Whether it is gone now.
@@ -214,20 +236,22 @@ impl Supervisor {
         gone
     }
 
-    /// The ending attempt whose pipes or log a process holds.
-    fn ending_that_is_written_to_by(&self, pid: Pid) -> Option<usize> {
-        self.ending.iter().copied().find(|&slot| self.slots[slot].is_written_to_by(pid))
-    }
-
-    /// Without this its end goes unnoticed until its deadline.
-    pub(crate) fn watch_straggler(&mut self, pid: Pid, handle: OwnedFd, slot: Option<usize>) {
+    /// Watches a process until it ends: else its end goes unnoticed until its deadline. Whether
+    /// it is watched now.
+    pub(crate) fn watch_straggler(
+        &mut self,
+        pid: Pid,
+        handle: OwnedFd,
+        slot: Option<usize>,
+    ) -> bool {
         let token = TOKEN_ORPHAN | u64::from(number(pid));
         if self.watch(handle.as_fd(), token).is_err() {
-            return;
+            return false;
         }
         let attempt = slot.and_then(|slot| self.attempt(slot));
         let owner = attempt.map(|attempt| (attempt.task, attempt.number));
         self.orphans.insert(pid, WatchedOrphan { handle, owner });
+        true
     }
 
     /// Looks whether an orphan has ended, and reaps it.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Instant;
 
-use packhorse_model::{Command, Outcome, OutputMode};
+use packhorse_model::{Command, Outcome, OutputMode, ProcessEvent, printable};
 use packhorse_proc::MARK_HOME;
 use packhorse_trust::{ensure_private_folder, write_private};
 use rustix::event::epoll;
@@ -75,6 +75,8 @@ impl Supervisor {
             .take_slot(job.output)
             .map_err(|error| Failure::new("make pipes for its output", &error))?;
         let launched = self.launch(slot, job).inspect_err(|_| {
+            // It may be tried again in another slot.
+            self.slots[slot].log.close();
             self.free.insert(slot);
         })?;
         let Some(child) = launched else {
@@ -101,7 +103,21 @@ impl Supervisor {
         lay_out_environment(job, buffer)?;
         buffer.folder = folder_of(job)?;
         buffer.pin_to(&job.cores);
-        log.begin(&job.log, job.own_log.as_deref());
+        log.begin(&job.log);
+        if let Some(own) = job.own_log.as_deref().filter(|_| job.output != OutputMode::Inherit)
+            && let Some(backup) = log.claim(own)?
+            && self.first_backup.is_none()
+        {
+            let backup = self.first_backup.insert(backup);
+            let [own, backup] = [own, backup].map(Path::to_string_lossy);
+            let message = format!(
+                "{} is the log of an earlier run: it is called {} now, and so are others \
+                 like it",
+                printable(&own),
+                printable(&backup)
+            );
+            self.ready.push(ProcessEvent::Trouble { task: job.task, message });
+        }
         if job.output == OutputMode::File {
             log.open().map_err(|error| Failure::new("open its log", &error))?;
         }
@@ -116,6 +132,8 @@ impl Supervisor {
     /// for what comes of it.
     pub(crate) fn start_again(&mut self, slot: usize) {
         let failed = self.execute(slot, AwaitExec::Yes);
+        // What it has for its output is still the attempt's.
+        let mut log = std::mem::replace(&mut self.slots[slot].log, Log::new());
         let Some(mut attempt) = self.take_attempt(slot) else {
             return;
         };
@@ -124,9 +142,11 @@ impl Supervisor {
                 attempt.leader = child.pid;
                 attempt.handle = child.handle;
                 attempt.is_watched_for_edges = false;
+                self.slots[slot].log = log;
                 self.insert_attempt(slot, attempt);
             }
             Err(Failure::Later(message) | Failure::Final(message)) => {
+                log.close();
                 self.free.insert(slot);
                 let (outcome, message) = (Outcome::NotStarted, Some(message));
                 self.ready.push(never_started(attempt.task, attempt.number, outcome, message));

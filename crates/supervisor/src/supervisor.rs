@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use packhorse_model::{Outcome, OutputMode, ProcessEvent, StopMode, TaskId};
@@ -112,6 +113,8 @@ pub struct Supervisor {
     pub(crate) pythons: Pythons,
     /// Events that need no waiting, such as ends of commands that do not exist.
     pub(crate) ready: Vec<ProcessEvent>,
+    /// The first log of an earlier run that was renamed, which alone is told.
+    pub(crate) first_backup: Option<PathBuf>,
     /// There was more than one call of `drain` takes.
     pub(crate) more: bool,
     pub(crate) abandoned: bool,
@@ -152,10 +155,10 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Whether a process holds the pipes or the log.
-    pub(crate) fn is_written_to_by(&self, pid: Pid) -> bool {
-        let pipes = self.pipes.as_ref();
-        pipes.is_some_and(|pipes| pipes.is_held_by(pid)) || self.log.is_held_by(pid)
+    /// What a process has open that writes to its pipes or its log.
+    pub(crate) fn output_names(&self) -> impl Iterator<Item = PathBuf> {
+        let pipes = self.pipes.iter().flat_map(Pipes::names);
+        pipes.chain(self.log.link_name())
     }
 }
 
@@ -223,6 +226,7 @@ impl Supervisor {
             deferred: DeferredJobs::default(),
             pythons: Pythons::default(),
             ready: Vec::new(),
+            first_backup: None,
             more: false,
             abandoned: false,
             descriptor_limit: DescriptorLimit::raised(),

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
-/// How long after a change what it is about may not be seen yet: a program writes a line of its
+/// Time until the effect of a change can be seen: a program writes a line of its
 /// log before it does what it says, and SQLite writes before others can read it.
 const SETTLING: Duration = Duration::from_millis(100);
 
@@ -71,7 +71,7 @@ fn watch_below(changes: &OwnedFd, folder: &Path) {
     }
 }
 
-/// It may be gone by now, which the folder above it tells.
+/// The folder may be gone by now; the watch of its parent reports that.
 fn watch(changes: &OwnedFd, folder: &Path) {
     let wanted = WatchFlags::CREATE
         | WatchFlags::MODIFY

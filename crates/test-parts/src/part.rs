@@ -74,7 +74,7 @@ impl Part {
         }
     }
 
-    /// What of it is missing here. Tests must not mistake a part that is broken for one that
+    /// What this machine lacks for the part, if anything. Tests must not mistake a part that is broken for one that
     /// is there, so this looks at what they will use.
     pub fn missing(self) -> Option<String> {
         match self {
@@ -110,7 +110,7 @@ fn not_root() -> Option<String> {
     (!rustix::process::geteuid().is_root()).then(|| "these tests do not run as root".to_owned())
 }
 
-/// What a Slurm of whatever version cannot be started without.
+/// What every version of Slurm needs.
 fn not_a_lab() -> Option<String> {
     let namespaces = ["--mount", "--net", "--pid", "--fork", "true"];
     not_root()
@@ -118,7 +118,7 @@ fn not_a_lab() -> Option<String> {
         .or_else(|| fails(Command::new("unshare").args(namespaces)))
 }
 
-/// In a user namespace that maps root alone there is nobody else to be.
+/// A user namespace that maps root alone has no other users.
 fn cannot_become_others() -> Option<String> {
     let map = fs_err::read_to_string(Path::new("/proc/self/uid_map")).unwrap_or_default();
     let ids = map.lines().filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok());

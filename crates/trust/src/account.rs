@@ -2,7 +2,7 @@
 //! where only its lookup finds them.
 
 use std::ffi::{CStr, c_char};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader};
 use std::mem::MaybeUninit;
 use std::path::Path;
 
@@ -41,7 +41,7 @@ fn entry(uid: u32) -> Option<(String, u32)> {
     unsafe { text(name) }.map(|name| (name, group))
 }
 
-/// A group: its name, and whether each of the members that it lists is a certain user.
+/// What the system says of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     Known {
@@ -85,13 +85,17 @@ pub(crate) fn group(gid: u32) -> Group {
     Group::Known { name, members }
 }
 
-/// Whether `/etc/passwd` has a user other than `uid` whose own group this is. The members that a
-/// group lists do not include those. Users of LDAP are not looked through: that may take minutes.
-pub(crate) fn has_other_users(gid: u32, uid: u32) -> bool {
+/// The users that this machine lists. Those of LDAP are not looked through: that may take minutes.
+pub(crate) fn local_users() -> Option<impl BufRead> {
     let file = std::fs::OpenOptions::new().read(true).open(Path::new("/etc/passwd"));
-    let Ok(file) = file else { return false };
-    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
-    lines.into_iter().any(|line| {
+    file.ok().map(BufReader::new)
+}
+
+/// Whether a list of users, as `/etc/passwd` is one, has a user other than `uid` whose own group
+/// this is. The members that a group lists do not include those.
+pub(crate) fn has_other_users(users: impl BufRead, gid: u32, uid: u32) -> bool {
+    let mut lines = users.split(b'\n').map_while(Result::ok);
+    lines.any(|line| {
         let mut fields = line.split(|&byte| byte == b':').skip(2);
         let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse::<u32>().ok();
         let (user, group) = (number(), number());

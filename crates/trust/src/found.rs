@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use crate::account::{Group, group, user_name};
 use crate::writers::Writers;
 
-/// As many links as the kernel follows.
+/// The number of links that the kernel follows.
 const MOST_LINKS: usize = 40;
 
 /// No file that `read_trusted` reads is larger.
 const MOST: u64 = 1 << 16;
 
-/// What is where a file is looked for.
+/// The result of looking for a file.
 #[derive(Debug)]
 pub enum Found {
     Nothing,
@@ -97,7 +97,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// Looks for a file that nobody named. The error is that of a file that counts and cannot be
+/// Finds a file at a path that the user did not name. The error is that of a file that counts and cannot be
 /// read: what a person wrote is not passed over in silence.
 pub fn find_file(path: &Path) -> io::Result<Found> {
     let mut path = path.to_owned();
@@ -121,7 +121,7 @@ pub fn find_file(path: &Path) -> io::Result<Found> {
             return Ok(Found::LeftOut(distrust));
         }
         return match open(&path, libc::O_NONBLOCK | libc::O_NOCTTY) {
-            // It may be another by now.
+            // The path may name another file by now.
             Ok(file) => Ok(match judge_open(&file)? {
                 Ok(()) => Found::File(file),
                 Err(distrust) => Found::LeftOut(distrust),
@@ -138,7 +138,7 @@ pub fn find_file(path: &Path) -> io::Result<Found> {
     Ok(Found::LeftOut(Distrust::Unreadable(error)))
 }
 
-/// Whether what is called so may be followed: it is no link, or one of ours or root's.
+/// Refuses a path that is another user's link.
 pub fn check_link(path: &Path) -> Result<(), Distrust> {
     // Whatever else is wrong with it is found when it is opened.
     let found = open(path, libc::O_PATH).and_then(|found| found.metadata());
@@ -189,7 +189,7 @@ fn open(path: &Path, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// What a look at the owner and the kind of a file says.
+/// Judges a file by its owner and kind.
 fn judge(metadata: &Metadata) -> Result<(), Distrust> {
     if !is_ours(metadata.uid()) {
         return Err(Distrust::Owner(metadata.uid()));
@@ -200,7 +200,7 @@ fn judge(metadata: &Metadata) -> Result<(), Distrust> {
     Ok(())
 }
 
-/// The same of an open file, and who else can write to it.
+/// Judges an open file by its owner, its kind and who can write to it.
 fn judge_open(file: &File) -> io::Result<Result<(), Distrust>> {
     let metadata = file.metadata()?;
     let judged = judge(&metadata).and_then(|()| match Writers::of(file.as_fd(), &metadata) {
@@ -210,7 +210,7 @@ fn judge_open(file: &File) -> io::Result<Result<(), Distrust>> {
     Ok(judged)
 }
 
-/// Where a link leads that is held open.
+/// The path that an open link leads to.
 fn target(link: &File, path: &Path) -> io::Result<PathBuf> {
     let mut target = vec![0_u8; libc::PATH_MAX as usize];
     // SAFETY: the name ends in a zero, and the length is that of the buffer.

@@ -60,7 +60,7 @@ pub fn create_private_folder(folder: &Path) -> io::Result<()> {
     made.map_err(|error| named("create folder", folder, &error))
 }
 
-/// The same, unless the folder is there.
+/// Creates a private folder if it does not exist.
 pub fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     match create_private_folder(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),

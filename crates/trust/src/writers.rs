@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::account::{Group, group, has_other_users, user_name};
+use crate::account::{Group, group, has_other_users, local_users, user_group, user_name};
 
 const ACCESS_LIST: &CStr = c"system.posix_acl_access";
 
@@ -24,7 +24,7 @@ pub enum Writers {
 impl Writers {
     /// Looks at an open file or folder.
     pub fn of(file: BorrowedFd<'_>, metadata: &Metadata) -> Self {
-        let by_mode = Self::by_mode(metadata, group, has_other_users);
+        let by_mode = Self::by_mode(metadata);
         // Where there is an access list, the bits of the group say what its entries can have at
         // most. So without them there is no need to look, and with them the group is not all.
         let has_group_bit = metadata.mode() & 0o020 != 0;
@@ -34,33 +34,31 @@ impl Writers {
         by_mode
     }
 
-    fn by_mode(
-        metadata: &Metadata,
-        group: impl Fn(u32) -> Group,
-        has_other_users: impl Fn(u32, u32) -> bool,
-    ) -> Self {
+    fn by_mode(metadata: &Metadata) -> Self {
         let (mode, uid, gid) = (metadata.mode(), metadata.uid(), metadata.gid());
         if mode & 0o002 != 0 {
             return Self::Everybody;
         }
-        if mode & 0o020 == 0 || is_private(gid, uid, &group(gid), user_name(uid).as_deref()) {
-            let others = mode & 0o020 != 0 && has_other_users(gid, uid);
-            return if others { Self::Group(gid) } else { Self::Nobody };
+        if mode & 0o020 == 0 {
+            return Self::Nobody;
         }
-        Self::Group(gid)
+        let is_private =
+            is_private(gid, uid, &group(gid), user_name(uid).as_deref(), user_group(uid))
+                && !local_users().is_some_and(|users| has_other_users(users, gid, uid));
+        if is_private { Self::Nobody } else { Self::Group(gid) }
     }
 }
 
-/// Whether a group is a user's private one: called like the user, or with the user's number, and
-/// no other user is listed as a member.
-fn is_private(gid: u32, uid: u32, group: &Group, user: Option<&str>) -> bool {
+/// Whether a group is a user's private one: called like the user, or without a name and with the
+/// user's number; and no other user is listed as a member. Users whose own group it is may be
+/// known to LDAP alone, so the number does not make a group with another name private.
+fn is_private(gid: u32, uid: u32, group: &Group, user: Option<&str>, own: Option<u32>) -> bool {
     match group {
         Group::Known { name, members } => {
-            let is_users = gid == uid || user == Some(name);
-            is_users && members.iter().all(|member| user == Some(member))
+            user == Some(name) && members.iter().all(|member| user == Some(member))
         }
         // In containers, users and groups often are but numbers.
-        Group::Unknown => gid == uid,
+        Group::Unknown => gid == uid && own.is_none_or(|own| own == gid),
         Group::Unclear => false,
     }
 }
@@ -89,7 +87,8 @@ mod tests {
             (1000, known("ada", &[]), true),
             (1000, known("ada", &["ada"]), true),
             (2000, known("ada", &[]), true),
-            (1000, known("staff", &[]), true),
+            (1000, known("staff", &[]), false),
+            (1000, known("staff", &["ada"]), false),
             (1000, known("ada", &["ada", "bob"]), false),
             (2000, known("ada", &["bob"]), false),
             (2000, known("lab", &[]), false),
@@ -98,17 +97,30 @@ mod tests {
             (2000, Group::Unknown, false),
             (1000, Group::Unclear, false),
         ] {
-            assert_eq!(is_private(gid, 1000, &group, Some("ada")), private, "{gid} {group:?}");
+            let found = is_private(gid, 1000, &group, Some("ada"), Some(1000));
+            assert_eq!(found, private, "{gid} {group:?}");
         }
-        // A user without a name has no group of that name.
-        assert!(!is_private(2000, 1000, &known("ada", &[]), None));
-        assert!(is_private(1000, 1000, &known("ada", &[]), None));
-        assert!(!is_private(1000, 1000, &known("ada", &["ada"]), None));
+        // A user without a name has no group with one.
+        assert!(!is_private(2000, 1000, &known("ada", &[]), None, None));
+        assert!(!is_private(1000, 1000, &known("ada", &[]), None, None));
+        assert!(is_private(1000, 1000, &Group::Unknown, None, None));
+        assert!(!is_private(1000, 1000, &Group::Unknown, Some("ada"), Some(100)));
     }
 
     #[test]
     fn users_of_a_group_are_found_in_the_list_of_users() {
-        assert!(has_other_users(0, 12345), "root's own group is root's");
-        assert!(!has_other_users(0, 0) || has_other_users(0, 1));
+        let users = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000::/home/ada:/bin/sh\n\
+                     +::::::\nbob:x:1001:1000::/home/bob:/bin/sh\neve:x:1002:1002::/:/bin/sh\n";
+        for (gid, uid, found) in [
+            (1000, 1000, true),
+            (1000, 1001, true),
+            (1000, 1002, true),
+            (1002, 1002, false),
+            (1002, 1000, true),
+            (0, 0, false),
+            (1001, 1001, false),
+        ] {
+            assert_eq!(has_other_users(users.as_bytes(), gid, uid), found, "{gid} {uid}");
+        }
     }
 }

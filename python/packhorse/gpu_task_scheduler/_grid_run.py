@@ -174,7 +174,9 @@ class GridRun:
         )
         as_written = ["--as-written"] if self._manager.is_handed_out_as_written() else []
         try:
-            self._driver = Driver([*as_written, "--gpus", *self._manager.get_gpu_words()])
+            words = [*as_written, "--gpus", *self._manager.get_gpu_words()]
+            # The original sets the variable for each test, and never reads it.
+            self._driver = Driver(words, without="CUDA_VISIBLE_DEVICES")
             self._driver.started()
         except BaseException:
             self._remove_temporary()

@@ -15,10 +15,10 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group};
 use rustix::process::{pidfd_open, waitid};
 
-/// What a process that is to end has for that, until it is killed.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The groups that run now. Nothing is started while somebody has them.
+/// The running process groups. No job starts while this is locked.
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// How long a job may take.
@@ -70,7 +70,7 @@ pub fn run(command: &mut Command, limits: Limits, slow: impl FnOnce()) -> io::Re
             ends_within(&process, GRACE)?;
         }
     }
-    // Until the process is waited for, nobody else can have its number.
+    // Until it is reaped, no other process can have its id.
     let _ = kill_process_group(group, Signal::KILL);
     waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner).remove(&group.as_raw_nonzero().get());

@@ -20,7 +20,7 @@ pub struct LeftOut {
     parts: Vec<(Part, String)>,
     /// Why the tests of the Python package are left out as a whole, if they are.
     pub package: Option<String>,
-    /// As tests are told.
+    /// The value of `PACKHORSE_SKIP` for tests.
     names: String,
     /// Where tests write that they were left out.
     record: NamedTempFile,
@@ -50,7 +50,7 @@ impl LeftOut {
         self.parts.is_empty() && self.package.is_none()
     }
 
-    /// What tests are told of it.
+    /// The environment variables for tests.
     pub fn variables(&self) -> [(&str, &Path); 2] {
         [(SKIP, Path::new(&self.names)), (SKIPPED, self.record.path())]
     }

@@ -11,7 +11,7 @@ use crate::slurm;
 /// The components of the toolchain that the checks need, and cargo's subcommands that tell.
 const COMPONENTS: [(&str, &str); 2] = [("rustfmt", "fmt"), ("clippy", "clippy")];
 
-/// Something that is installed in a while.
+/// A pending installation.
 struct Installation<'a> {
     what: String,
     run: Box<dyn FnOnce() -> Result<()> + Send + 'a>,

@@ -17,7 +17,7 @@ use crate::setup::show;
 /// Nothing in the tests takes long, so what does hangs.
 const LIMITS: Limits = Limits { slow: Duration::from_secs(30), end: Duration::from_mins(3) };
 
-/// After how many tests it is said how far they are.
+/// Tests between two lines of progress.
 const TOLD: usize = 200;
 
 /// A program with tests in it.
@@ -91,7 +91,7 @@ struct Test<'a> {
 }
 
 impl Test<'_> {
-    /// How it is called on the screen, and what words are looked for in.
+    /// The name that is printed and that words are matched against.
     fn title(&self) -> String {
         format!("{} {}", self.program.name, self.name)
     }

@@ -53,7 +53,7 @@ pub fn run(python: &PythonTests, variables: &[(&str, &Path)]) -> Result<Vec<Step
 
 /// Runs a command, and then shows what it wrote, in one piece.
 fn run_step(command: &mut Command, limits: Limits) -> Result<Step> {
-    // Which Python it is says its folder.
+    // The folder tells which Python it is.
     let program = Path::new(command.get_program());
     let folder = program.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default();
     let name = format!("{} ({})", show(command), folder.display());

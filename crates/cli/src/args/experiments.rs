@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use clap::Args;
 use packhorse_session::NamedProcess;
 
-use super::LaunchArgs;
 use super::number::whole;
+use super::{LaunchArgs, Rerun};
 
 /// Run the repetitions of experiments, each with a folder for its results
 ///
@@ -38,9 +38,12 @@ pub struct ExperimentArgs {
     #[arg(short, long, value_name = "NAME", num_args = 1..)]
     pub experiments: Vec<String>,
 
-    /// Run all repetitions, also those that are done
-    #[arg(short, long)]
-    pub overwrite: bool,
+    /// Run all repetitions, also those that are done; =left-alone: only those left alone are added
+    ///
+    /// A repetition is left alone if it may run in another container or on another machine.
+    #[arg(short, long, value_name = "WHICH", num_args = 0..=1, require_equals = true,
+          default_missing_value = "all", hide_possible_values = true)]
+    pub overwrite: Option<Rerun>,
 
     /// Only the repetitions of this job, counted from 0
     #[arg(short, long, value_name = "K", value_parser = whole::<u32>)]

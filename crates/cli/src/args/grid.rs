@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use clap::Args;
 use packhorse_intake::grid::Condition;
 
-use super::LaunchArgs;
+use super::{LaunchArgs, Rerun};
 
 /// Run a test for each combination of parameters, each with a folder for its results
 ///
@@ -37,9 +37,12 @@ pub struct GridArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Run all tests, also those that are done
-    #[arg(long)]
-    pub force: bool,
+    /// Run all tests, also those that are done; =left-alone: only those left alone are added
+    ///
+    /// A test is left alone if it may run in another container or on another machine.
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true,
+          default_missing_value = "all", hide_possible_values = true)]
+    pub force: Option<Rerun>,
 
     /// Only tests whose parameter has this value; may be given several times
     ///

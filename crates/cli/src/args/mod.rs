@@ -7,6 +7,7 @@ mod memory;
 mod node;
 mod number;
 mod pool;
+mod rerun;
 mod run;
 mod show;
 mod slurm;
@@ -20,6 +21,7 @@ pub use memory::{
 };
 pub use node::{DaemonTask, InstallArgs, ModeArg, NodeArgs, NodeVerb};
 pub use pool::PoolArgs;
+pub use rerun::Rerun;
 pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs, TaskArgs};
 pub use show::{
     ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ResultsArgs, ShowArgs, StopArgs,

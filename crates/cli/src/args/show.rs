@@ -153,9 +153,9 @@ pub struct StopArgs {
 /// Show settings, their values and where they come from.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Options override environment variables, which override packhorse.toml in this folder
-or above it (or the file that --config names), which overrides ~/.config/packhorse/config.toml, which overrides the
-defaults. docs/settings.md describes every setting.")]
+Options override environment variables, which override packhorse.toml in this folder or
+above it (or the file that --config names). That overrides ~/.config/packhorse/config.toml,
+which overrides the defaults. docs/settings.md describes every setting.")]
 pub struct ConfigArgs {
     /// Also show the defaults of settings that have not been set
     #[arg(short, long)]

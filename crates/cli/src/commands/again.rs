@@ -39,14 +39,15 @@ pub fn again(args: &AgainArgs, which: WhichTasks) -> anyhow::Result<Exit> {
         return Ok(if failed { Exit::TasksFailed } else { Exit::Success });
     }
     let output = args.output.mode();
-    let shown = output.or(resume.output());
+    let shown = output.or(resume.spec().output);
+    let shown = observer(&args.output, resume.spec(), shown, false);
     let settings = find_settings_of(resume.config())?;
     let summary = resume.start(
         args.pool.spec(),
         output,
         terminal::colour(),
         &settings,
-        observer(&args.output, shown, false),
+        shown,
         &mut complain,
     )?;
     Ok(summary.exit)

@@ -56,7 +56,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
         return on_slurm(&args, run, consume);
     }
     let (rows, num) = (run.rows, run.num);
-    let output = run.order.spec.output;
+    let shown = observer(&args.launch.output, &run.order.spec, run.order.spec.output, false);
     let prepared = run.order.prepare()?;
     refuse_impossible(&run.checks, &prepared)?;
     // Ids are taken only when nothing can be wrong any more.
@@ -66,7 +66,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     };
     let source = Box::new(MadeTasks::new(tasks(&rows, num, first)?));
     let rows = consume.map(ConsumedFile::new);
-    let mut observer = consuming(observer(&args.launch.output, output, false), rows);
+    let mut observer = consuming(shown, rows);
     let summary = prepared.start(source, &mut *observer, &mut complain)?;
     Ok(summary.exit)
 }
@@ -118,7 +118,7 @@ fn path_of(args: &mut CsvArgs) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// All of the file. One that rows are taken out of is there to be replaced.
+/// Reads the table. With `--consume` the file is replaced later, so it must be regular.
 fn read_table(path: &Path, consume: bool) -> std::io::Result<Vec<u8>> {
     let read = if consume { read_regular } else { read_whole };
     read(path, LARGEST_TABLE)

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::Experiments;
-use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, FolderInDoubt, SourceSpec};
-use packhorse_proc::{LARGEST_SETTINGS, read_to_limit};
+use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, SourceSpec};
+use packhorse_proc::{LARGEST_SETTINGS, read_to_limit, utf8};
 use packhorse_session::{
     NamedProcess, RunningTests, TaskChecks, add_place, experiments_source, fit_here,
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
@@ -17,11 +17,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::experiments_slurm::{in_order_of_jobs, runs_elsewhere, submit};
-use super::grid::{are, count, exit_with, refuse_at_work, warn_of_left_alone, why};
 use super::launch::{DoorRun, Order, observer};
 use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
-use crate::args::ExperimentArgs;
+use super::running_tests::{are, count, exit_with, refuse_at_work, warn_of_left_alone, why};
+use crate::args::{ExperimentArgs, Rerun};
 use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
@@ -43,6 +43,8 @@ struct ExperimentWork {
     skipped: u64,
     /// How many may run elsewhere.
     left_alone: u64,
+    /// The runs that left repetitions unfinished.
+    ended_runs: Vec<String>,
 }
 
 /// `packhorse exp`
@@ -92,11 +94,11 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
         open.spec.places = in_order_of_jobs(&open);
-        return Ok(exit_with(work.left_alone, submit(&open, &args, end_with)?));
+        return Ok(exit_with(work.left_alone, submit(&open, &args, work.ended_runs, end_with)?));
     }
     let order = order(&args, &open)?;
     let door = door(order, &open);
-    let mut shown = observer(&args.launch.output, door.order.spec.output, false);
+    let mut shown = observer(&args.launch.output, &door.order.spec, door.order.spec.output, false);
     let prepared = door.order.prepare()?.ending_with(end_with);
     if open.is_file {
         write_back(&open.experiments, &open.spec)
@@ -155,7 +157,7 @@ fn read(args: &mut ExperimentArgs) -> anyhow::Result<OpenExperiments> {
         let input = std::io::stdin().lock();
         let read = read_to_limit(input, "standard input", LARGEST_SETTINGS);
         let read = read.context("standard input cannot be read")?;
-        text = Some(String::from_utf8(read).context("standard input is not UTF-8")?);
+        text = Some(utf8(read, "standard input")?);
         spec.shown = "standard input".into();
     }
     let is_file = text.is_none();
@@ -230,8 +232,8 @@ fn check_command(open: &OpenExperiments) -> anyhow::Result<()> {
 /// What the run is like: what the file says, under what the arguments say.
 fn order(args: &ExperimentArgs, open: &OpenExperiments) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
-    order.spec.folder_in_doubt = FolderInDoubt::forced(args.overwrite);
-    order.spec.keeps_results = !args.overwrite;
+    order.spec.folder_in_doubt = Rerun::in_doubt(args.overwrite);
+    order.spec.keeps_results = args.overwrite != Some(Rerun::All);
     fit_here(
         &mut order.spec,
         &args.launch.pool(),
@@ -248,10 +250,11 @@ fn sort_out(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exp
     let mut on_cluster = ResultsOnCluster::find()?;
     for repetition in repetition_states(&open.experiments, args.job) {
         let (place, rep, state) = repetition?;
-        if running.note(&state, || rep.folder(), args.overwrite)? {
+        let in_doubt = Rerun::in_doubt(args.overwrite);
+        if running.find_occupancy(&state, || rep.folder(), in_doubt)?.is_some() {
             continue;
         }
-        if args.overwrite || !state.is_done() {
+        if args.overwrite == Some(Rerun::All) || !state.is_done() {
             add_place(&mut work.run, place);
             on_cluster.note(|| rep.folder())?;
         } else {
@@ -260,7 +263,8 @@ fn sort_out(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exp
     }
     refuse_at_work(&running)?;
     on_cluster.refuse()?;
-    work.left_alone = warn_of_left_alone(&running, "-o runs it again");
+    work.left_alone = warn_of_left_alone(&running, "-o=left-alone");
+    work.ended_runs = running.ended_runs();
     Ok(work)
 }
 
@@ -353,9 +357,11 @@ fn dry_run(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit
     let mut out = BufWriter::new(stdout());
     for repetition in repetition_states(&open.experiments, args.job) {
         let (_, rep, state) = repetition?;
-        if running.note(&state, || rep.folder(), args.overwrite)? {
-            writeln!(out, "# in use: {}", wording::name(rep.folder()))?;
-        } else if args.overwrite || !state.is_done() {
+        let in_doubt = Rerun::in_doubt(args.overwrite);
+        let occupancy = running.find_occupancy(&state, || rep.folder(), in_doubt)?;
+        if let Some(occupancy) = occupancy {
+            writeln!(out, "# {}: {}", occupancy.words(), wording::name(rep.folder()))?;
+        } else if args.overwrite == Some(Rerun::All) || !state.is_done() {
             let command = rep.task().command;
             writeln!(out, "{}", wording::command(&command))?;
         } else {

@@ -9,9 +9,7 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::{Experiments, SlurmDocument};
-use packhorse_model::{
-    ByteString, Command, Exit, FolderInDoubt, GpuRequest, SlurmSpec, SourceSpec, TaskSpec,
-};
+use packhorse_model::{ByteString, Command, Exit, GpuRequest, SlurmSpec, SourceSpec, TaskSpec};
 use packhorse_session::{
     SharedRoom, TaskChecks, add_place, changed_source, say_what_each_gets, warn_of_limits,
     write_back,
@@ -21,7 +19,7 @@ use packhorse_slurm::{CodeCopy, CopyKind, Cut, GivenElement, JobShape};
 use super::experiments::OpenExperiments;
 use super::launch::{DoorRun, Order};
 use super::slurm::{ClusterLaunch, launch};
-use crate::args::ExperimentArgs;
+use crate::args::{ExperimentArgs, Rerun};
 use crate::complain;
 
 /// Whether repetitions run in another folder than this one, because the code is copied.
@@ -39,16 +37,19 @@ fn has_destination(document: &SlurmDocument) -> bool {
 }
 
 /// Hands the repetitions to Slurm. They are cancelled when the process `end_with` ends.
+/// `ended_runs` have left some of them unfinished.
 pub fn submit(
     open: &OpenExperiments,
     args: &ExperimentArgs,
+    ended_runs: Vec<String>,
     end_with: Option<OwnedFd>,
 ) -> anyhow::Result<Exit> {
     let nothing = SlurmDocument::default();
     let experiments = Rc::clone(&open.experiments);
     let document = experiments.slurm().unwrap_or(&nothing);
     let copy = code_copy(&experiments, document, args)?;
-    let order = order(&experiments, document, copy.is_some(), args)?;
+    let mut order = order(&experiments, document, copy.is_some(), args)?;
+    order.spec.ended_runs = ended_runs;
     let elements = elements(open, &order, document, copy.as_ref());
     let folder = match &copy {
         Some(copy) => Some(std::path::absolute(copy.run_in())?),
@@ -105,8 +106,8 @@ fn order(
     args: &ExperimentArgs,
 ) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
-    order.spec.folder_in_doubt = FolderInDoubt::forced(args.overwrite);
-    order.spec.keeps_results = !args.overwrite;
+    order.spec.folder_in_doubt = Rerun::in_doubt(args.overwrite);
+    order.spec.keeps_results = args.overwrite != Some(Rerun::All);
     let given = args.launch.slurm.request.spec();
     let mut written = document.spec();
     written.sbatch.extend(given.sbatch.clone());
@@ -264,7 +265,7 @@ fn code_copy(
             CopyKind::Once
         },
         is_skipped: args.nocodecopy,
-        overwrite: args.overwrite,
+        overwrite: args.overwrite == Some(Rerun::All),
         any_size: args.skipsizecheck,
     }))
 }

@@ -3,22 +3,22 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use packhorse_intake::grid::{Grid, GridSelection};
-use packhorse_model::{Command, Exit, FolderInDoubt, GridSpec, PoolSpec, SourceSpec};
-use packhorse_proc::{LARGEST_SETTINGS, read_whole};
+use packhorse_model::{Command, Exit, GridSpec, PoolSpec, SourceSpec};
+use packhorse_proc::{LARGEST_SETTINGS, read_whole, utf8};
 use packhorse_session::{
-    RunningTest, RunningTests, SchedulerLog, TaskChecks, TestState, add_place, grid_language,
-    grid_source, read_grid, test_states, tidy_results,
+    RunningTests, SchedulerLog, TaskChecks, add_place, grid_language, grid_source, read_grid,
+    test_states, tidy_results,
 };
-use packhorse_store::Home;
 use serde_json::json;
 
 use super::launch::{DoorRun, Order, observer};
 use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
+use super::running_tests::{are, count, exit_with, refuse_at_work, warn_of_left_alone, why};
 use super::slurm::{ClusterLaunch, launch};
-use crate::args::GridArgs;
+use crate::args::{GridArgs, Rerun};
 use crate::stdout::stdout;
 use crate::{complain, terminal, wording};
 
@@ -37,6 +37,8 @@ struct GridWork {
     skipped: Vec<(u32, u32)>,
     /// How many may run elsewhere.
     left_alone: u64,
+    /// The runs that left tests unfinished.
+    ended_runs: Vec<String>,
 }
 
 /// `packhorse grid`
@@ -49,7 +51,7 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
     if args.dry_run && !args.launch.slurm.slurm {
         return dry_run(&open, &args);
     }
-    let order = order(&args, &open)?;
+    let mut order = order(&args, &open)?;
     let work = sort_out(&open, &args)?;
     let (run, skipped) = (count(&work.run), count(&work.skipped));
     if run == 0 {
@@ -69,6 +71,9 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
         complain(&format!("{tests} done, and skipped; --force runs them again"));
     }
     open.spec.places = work.run;
+    if order.spec.slurm.is_some() {
+        order.spec.ended_runs = work.ended_runs;
+    }
     if !args.dry_run {
         tidy_results(&open.grid);
     }
@@ -81,7 +86,7 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
         })?;
         return Ok(exit_with(work.left_alone, exit));
     }
-    let shown = observer(&args.launch.output, door.order.spec.output, false);
+    let shown = observer(&args.launch.output, &door.order.spec, door.order.spec.output, false);
     let prepared = door.order.prepare()?;
     let mut shown = SchedulerLog::beside(shown, &open.spec, &open.grid, each(&work.skipped))?;
     let summary = prepared.start(door.source, &mut *shown, &mut complain)?;
@@ -121,8 +126,7 @@ fn read(args: &mut GridArgs) -> anyhow::Result<OpenGrid> {
             path.display()
         );
     };
-    let text = String::from_utf8(read_whole(&path, LARGEST_SETTINGS)?)
-        .with_context(|| format!("{} is not UTF-8", path.display()))?;
+    let text = utf8(read_whole(&path, LARGEST_SETTINGS)?, &path.display().to_string())?;
     let words = std::mem::take(&mut args.command).into_iter();
     let words: Vec<Vec<u8>> = words.map(OsStringExt::into_vec).collect();
     let command = (!words.is_empty()).then_some(Command::Words(words));
@@ -167,9 +171,9 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
     let task = args.launch.task.spec().over(open.grid.task());
     let order = Order::with(args.launch.pool().over(&file), task, args.launch.output.mode())?;
     let mut order = order.on_slurm(&args.launch)?;
-    let force = is_forced(open, args);
-    order.spec.keeps_results = !force;
-    order.spec.folder_in_doubt = FolderInDoubt::forced(force);
+    let rerun = rerun(open, args);
+    order.spec.keeps_results = rerun != Some(Rerun::All);
+    order.spec.folder_in_doubt = Rerun::in_doubt(rerun);
     let pool = &order.spec.pool;
     let on_slurm = order.spec.slurm.is_some();
     if pool.gpus.is_empty() && pool.slots.is_none() && !on_slurm {
@@ -196,22 +200,24 @@ fn with_workers(mut pool: PoolSpec) -> PoolSpec {
     pool
 }
 
-/// Whether tests run that are done.
-fn is_forced(open: &OpenGrid, args: &GridArgs) -> bool {
-    args.force || open.grid.scheduler().force_rerun
+/// Which tests run that are done or may run elsewhere.
+fn rerun(open: &OpenGrid, args: &GridArgs) -> Option<Rerun> {
+    if open.grid.scheduler().force_rerun { Some(Rerun::All) } else { args.force }
 }
 
 /// Which tests run.
 fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
-    let force = is_forced(open, args);
+    let rerun = rerun(open, args);
+    let is_all = rerun == Some(Rerun::All);
     let (mut work, mut running) = (GridWork::default(), RunningTests::default());
     let mut on_cluster = ResultsOnCluster::find()?;
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
-        if running.note(&state, || open.grid.folder(place), force)? {
+        let folder = || open.grid.folder(place);
+        if running.find_occupancy(&state, folder, Rerun::in_doubt(rerun))?.is_some() {
             continue;
         }
-        let places = if force || !state.is_done() {
+        let places = if is_all || !state.is_done() {
             on_cluster.note(|| open.grid.folder(place))?;
             &mut work.run
         } else {
@@ -221,66 +227,14 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
     }
     refuse_at_work(&running)?;
     on_cluster.refuse()?;
-    work.left_alone = warn_of_left_alone(&running, "--force runs it again");
+    work.left_alone = warn_of_left_alone(&running, "--force=left-alone");
+    work.ended_runs = running.ended_runs();
     Ok(work)
-}
-
-/// Says which tests do not run since they may be at work elsewhere. Returns how many there are.
-pub fn warn_of_left_alone(running: &RunningTests, way_out: &str) -> u64 {
-    let count = running.left_alone_count();
-    if let Some((test, folder)) = running.left_alone() {
-        let others = match count {
-            1 => String::new(),
-            _ => format!(" (and {} more)", count - 1),
-        };
-        complain(&format!(
-            "warning: `{folder}`{others} is left alone: {}\n\
-             hint: wait for it; if it is over, {way_out}",
-            test.describe()
-        ));
-    }
-    count
-}
-
-/// The exit status of a run that left so many tests alone.
-pub fn exit_with(left_alone: u64, exit: Exit) -> Exit {
-    match exit {
-        Exit::Success if left_alone > 0 => Exit::TasksFailed,
-        exit => exit,
-    }
-}
-
-/// Refuses to run tests while one of them still runs.
-pub fn refuse_at_work(running: &RunningTests) -> anyhow::Result<()> {
-    if let Some((RunningTest { task, home, .. }, folder)) = running.at_work() {
-        let end = if Home::locate()?.id()? == *home {
-            format!("end its run with `packhorse stop {}`", task.run)
-        } else {
-            "end its run, which has another PACKHORSE_HOME".to_owned()
-        };
-        // Two of them in one folder would spoil each other's results.
-        bail!(
-            "`{folder}` is in use: its test still runs, as task {task}\n\
-             hint: wait for it, or {end}"
-        );
-    }
-    Ok(())
-}
-
-/// How many places there are.
-pub fn count(places: &[(u32, u32)]) -> u64 {
-    places.iter().map(|(_, count)| u64::from(*count)).sum()
 }
 
 /// Each place of several in a row.
 fn each(places: &[(u32, u32)]) -> impl Iterator<Item = u32> {
     places.iter().flat_map(|&(first, count)| first..first + count)
-}
-
-/// `3 tests are`
-pub fn are(number: u64, thing: &str) -> String {
-    let verb = if number == 1 { "is" } else { "are" };
-    format!("{} {verb}", wording::count(number, thing))
 }
 
 /// Says which folders are not called as the original would call them.
@@ -331,15 +285,18 @@ fn list(open: &OpenGrid, json: bool) -> anyhow::Result<Exit> {
 /// `--dry-run`: the commands that would run, and as remarks what is skipped.
 fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     order(args, open)?;
-    let force = is_forced(open, args);
+    let rerun = rerun(open, args);
+    let is_all = rerun == Some(Rerun::All);
     let mut running = RunningTests::default();
     let mut out = BufWriter::new(stdout());
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
-        if running.note(&state, || open.grid.folder(place), force)? {
+        let folder = || open.grid.folder(place);
+        let occupancy = running.find_occupancy(&state, folder, Rerun::in_doubt(rerun))?;
+        if let Some(occupancy) = occupancy {
             let folder = wording::name(open.grid.folder(place));
-            writeln!(out, "# in use: {folder}")?;
-        } else if force || !state.is_done() {
+            writeln!(out, "# {}: {folder}", occupancy.words())?;
+        } else if is_all || !state.is_done() {
             let command = open.grid.test(place).command;
             writeln!(out, "{}", wording::command(&command))?;
         } else {
@@ -349,12 +306,4 @@ fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     }
     out.flush()?;
     Ok(Exit::Success)
-}
-
-/// Why a test is skipped.
-pub fn why(state: &TestState) -> &str {
-    match state {
-        TestState::Unmarked => "its folder is there",
-        other => other.word(),
-    }
 }

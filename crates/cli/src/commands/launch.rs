@@ -14,17 +14,17 @@ use crate::{complain, terminal};
 /// The file that `--config` names: a process has one command line.
 static NAMED: OnceLock<PathBuf> = OnceLock::new();
 
-/// Has [`find_settings`] read this file.
+/// Sets the file that [`find_settings`] reads.
 pub fn name_settings(file: PathBuf) {
     let _ = NAMED.set(file);
 }
 
-/// What the environment and files say. What is left out is complained about.
+/// What the environment and files say. Warns of files that were left out.
 pub fn find_settings() -> anyhow::Result<Settings> {
     find_settings_of(None)
 }
 
-/// The same for a run that was made with a file of its own.
+/// The settings for a run that stores the name of its own file.
 pub fn find_settings_of(run: Option<&Path>) -> anyhow::Result<Settings> {
     let named = NAMED.get().map(PathBuf::as_path).or(run);
     Ok(Settings::find(named, &mut complain)?)
@@ -92,25 +92,21 @@ pub struct DoorRun {
     pub checks: TaskChecks,
 }
 
-/// Who shows a run whose tasks' output goes there.
-pub fn observer(args: &OutputArgs, output: Option<OutputMode>, typed: bool) -> Box<dyn Observer> {
+/// Who shows a run. `output` is where its tasks' output goes.
+pub fn observer(
+    args: &OutputArgs,
+    spec: &RunSpec,
+    output: Option<OutputMode>,
+    typed: bool,
+) -> Box<dyn Observer> {
     let inherits = output == Some(OutputMode::Inherit);
     if args.json {
         Box::new(Json::new())
     } else if !args.quiet && !inherits && terminal::can_draw() && !typed {
-        Box::new(Live::new())
+        let live = Live::new();
+        Box::new(if spec.calls { live.of_calls() } else { live })
     } else {
-        Box::new(Plain::new(args.quiet))
-    }
-}
-
-/// The same for a run whose tasks are calls of a program.
-pub fn observer_of_calls(args: &OutputArgs) -> Box<dyn Observer> {
-    if args.json {
-        Box::new(Json::new())
-    } else if !args.quiet && terminal::can_draw() {
-        Box::new(Live::new().of_calls())
-    } else {
-        Box::new(Plain::new(args.quiet).of_calls())
+        let plain = Plain::new(args.quiet);
+        Box::new(if spec.calls { plain.of_calls() } else { plain })
     }
 }

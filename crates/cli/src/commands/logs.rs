@@ -7,7 +7,7 @@ use packhorse_model::{Exit, Outcome, OutputMode, Stream, TaskId, TaskSpec};
 use packhorse_proc::has_ended;
 use packhorse_session::{AttemptLog, find_task, stored_run, stored_task};
 use packhorse_slurm::{AskSlurm, refresh};
-use packhorse_store::{Home, Reader, StoredRun, StoredTask};
+use packhorse_store::{Home, Reader, StoredAttempt, StoredRun, StoredTask};
 use packhorse_supervisor::{LogReader, processes_of_attempt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
@@ -43,7 +43,12 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     }
     let logs = LogFolder::of(&home, &reader, &run, &task)?;
     if args.path {
-        writeln!(stdout(), "{}", logs.log(attempt).path().display())?;
+        let log = logs.log(attempt);
+        let path = match log.find() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => log.path().to_owned(),
+            found => found?,
+        };
+        writeln!(stdout(), "{}", path.display())?;
         return Ok(Exit::Success);
     }
     let mut printer = Printer {
@@ -64,7 +69,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         let process = process_of(&home, &run);
         follow(&home, &reader, process, go_on, &mut printer)?;
     } else {
-        printer.print()?;
+        printer.print_if_started(&tried)?;
     }
     printer.out.finish()?;
     if !printer.printed && wanted.is_none() {
@@ -137,6 +142,13 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
+    /// Prints it, unless the attempt has not been started: what is where its task wants its log
+    /// is another run's until then.
+    fn print_if_started(&mut self, tried: &[StoredAttempt]) -> anyhow::Result<bool> {
+        let is_started = tried.iter().any(|tried| tried.attempt == self.attempt);
+        if is_started || self.logs.spec.log.is_none() { self.print() } else { Ok(false) }
+    }
+
     /// Says, once, why nothing is shown yet.
     fn tell_waiting(&mut self) {
         if !std::mem::replace(&mut self.told_waiting, true) {
@@ -202,7 +214,7 @@ fn follow(
         let log = printer.logs.log(printer.attempt);
         let mut folders = log.path().ancestors().skip(1);
         folders.find(|&folder| inotify::add_watch(&watch, folder, written).is_ok());
-        printer.print()?;
+        printer.print_if_started(&attempts)?;
         if !over && attempts.is_empty() {
             printer.tell_waiting();
         }

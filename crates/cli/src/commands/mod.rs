@@ -22,6 +22,7 @@ mod probe;
 mod results;
 mod results_on_cluster;
 mod run;
+mod running_tests;
 mod show;
 mod slurm;
 mod slurm_status;

@@ -71,7 +71,7 @@ fn find(config: &GpuConfig, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
     Ok(gpus)
 }
 
-/// The daemon that root or another program of ours runs. Says so if it is another user's.
+/// The daemon that root or this user already runs. Warns of another user's.
 fn find_theirs(config: &GpuConfig) -> Option<Daemon> {
     Daemon::theirs(config).unwrap_or_else(|foreign| {
         complain(&format!("warning: {foreign}"));
@@ -82,7 +82,7 @@ fn find_theirs(config: &GpuConfig) -> Option<Daemon> {
 fn start(config: &GpuConfig, gpus: &[Gpu]) -> anyhow::Result<Exit> {
     if let Some(theirs) = find_theirs(config) {
         complain(&format!(
-            "somebody else runs a daemon at {}: it is used, and none is started",
+            "a daemon already runs at {}: it is used, and none is started",
             theirs.pipes().display()
         ));
         return Ok(Exit::Success);

@@ -135,7 +135,7 @@ fn plan_settings(
     launch: LaunchArgs,
     imagined: ImaginedArgs,
 ) -> anyhow::Result<Exit> {
-    // It is read once more, by its door.
+    // Its door reads the file again, so it cannot be a pipe.
     let text = read_regular(&file, LARGEST_SETTINGS)?;
     let text = String::from_utf8_lossy(&text);
     let may_be_experiments = language == GridLanguage::Yaml;
@@ -232,7 +232,7 @@ fn plan_door(
         progress.show("looking up", planned.len(), Some(tasks.len()));
     };
     plan_submissions(&devices, spec, reader, run, &tasks, &mut complain, &mut each)?;
-    // Only this shows commands.
+    // Only `--json` shows commands.
     let commands = launch.output.json.then_some(tasks);
     let start = PlanStart {
         assume: imagined.assume,

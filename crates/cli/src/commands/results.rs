@@ -122,8 +122,8 @@ fn as_json(test: &TestResult) -> Value {
         };
         (name.clone(), value)
     });
-    let log = test.log.as_ref().map(|log| log.path().as_os_str());
-    let log = log.map(|log| ByteString::from(log.to_owned()));
+    let log = test.log.as_ref().and_then(|log| log.find().ok());
+    let log = log.map(|log| ByteString::from(log.into_os_string()));
     json!({
         "task": test.task.map(|task| task.to_string()),
         "folder": folder,

@@ -33,10 +33,10 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
              hint: `packhorse plan` shows what would run where and when on this machine"
         );
     }
-    let output = door.order.spec.output;
+    let spec = &door.order.spec;
+    let mut observer = observer(&args.launch.output, spec, spec.output, typed);
     let prepared = door.order.prepare()?.ending_with(end_with);
     refuse_impossible(&door.checks, &prepared)?;
-    let mut observer = observer(&args.launch.output, output, typed);
     let summary = prepared.start(door.source, &mut *observer, &mut complain)?;
     drop(observer);
     let tasks = summary.succeeded + summary.failed + summary.left;
@@ -90,7 +90,10 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
             TaskLanguage::TaskLines => SourceSpec::TaskLines { files },
         };
         let tasks = ReadTasks::new(streams, language, 0);
-        Box::new(tasks.with_defaults(&order.spec.defaults).with_count(count))
+        Box::new(match count {
+            Some(count) => tasks.with_count(count),
+            None => tasks.checking_paths(&order.spec.defaults),
+        })
     } else {
         Box::new(one_command(std::mem::take(&mut args.command)))
     };

@@ -198,10 +198,9 @@ fn one_task(
     if json {
         let mut value = as_json(&listed, run.state, &last_metrics(reader, &listed)?);
         let tries = attempts.iter().map(|attempt| {
-            let log = logs.log(attempt.attempt);
             let mut value = attempt_json(attempt);
-            let path = log.path();
-            let log = path.exists().then(|| ByteString::from(path.as_os_str().to_owned()));
+            let path = logs.log(attempt.attempt).find().ok().filter(|path| path.exists());
+            let log = path.map(|path| ByteString::from(path.into_os_string()));
             value["log"] = json!(log);
             value["metrics"] = json!(reader.metrics(id, attempt.attempt)?);
             Ok(value)
@@ -234,8 +233,7 @@ fn one_task(
         let outcome =
             attempt.outcome.map_or_else(|| "running".to_owned(), |outcome| outcome.to_string());
         let took = took(attempt).map(|took| format!(" after {}", wording::duration(took)));
-        let log = logs.log(attempt.attempt);
-        let log = log.path();
+        let log = logs.log(attempt.attempt).find().ok().filter(|log| log.exists());
         let place = attempt.device.as_deref().map(AttemptPlace::parse);
         let place = place.unwrap_or_default();
         let gpus = Some(place.gpus.join(","));
@@ -247,7 +245,7 @@ fn one_task(
             ("started", attempt.started.map(ls::clock)),
             ("GPU", gpus.filter(|gpus| !gpus.is_empty())),
             ("node", place.node),
-            ("log", log.exists().then(|| log.display().to_string())),
+            ("log", log.map(|log| log.display().to_string())),
         ];
         let metrics = reader.metrics(id, attempt.attempt)?;
         let metrics = metrics.iter().map(|(name, summary)| {

@@ -16,7 +16,7 @@ use packhorse_store::{Home, Reader, RunLock};
 use serde_json::json;
 
 use super::again::say_nothing_to_do;
-use super::launch::{DoorRun, observer, observer_of_calls};
+use super::launch::{DoorRun, observer};
 use super::logs;
 use super::mistakes::Mistakes;
 use super::slurm_status::status;
@@ -109,6 +109,7 @@ pub fn launch(
         Some(folder) => folder,
         None => std::env::current_dir()?,
     };
+    let shown = how.wait.then(|| observer(how.output, &spec, None, false));
     let prepared =
         ClusterRun { spec, source: door.source, cut: how.cut, folder }.prepare(&mut complain);
     let mut prepared = match prepared {
@@ -137,21 +138,21 @@ pub fn launch(
         before(&prepared.script()?)?;
     }
     let (submitted, lock, _signals) = prepared.submit()?;
-    told(&submitted, lock, how.wait, how.end_with, how.output, Attached::Submitted, beside)
+    told(&submitted, lock, shown, how.end_with, how.output, Attached::Submitted, beside)
 }
 
-/// Says what was submitted, or follows it.
+/// Says what was submitted, or follows it if there is an observer to show it.
 fn told(
     submitted: &Submitted,
     lock: RunLock,
-    wait: bool,
+    shown: Option<Box<dyn Observer>>,
     end_with: Option<OwnedFd>,
     output: &OutputArgs,
     attached: Attached,
     beside: impl FnOnce(Box<dyn Observer>) -> anyhow::Result<Box<dyn Observer>>,
 ) -> anyhow::Result<Exit> {
-    if wait {
-        let mut shown = beside(observer(output, None, false))?;
+    if let Some(shown) = shown {
+        let mut shown = beside(shown)?;
         return follow_run(&Home::locate()?, lock, attached, end_with, &mut *shown);
     }
     let Submitted { run, jobs, elements, tasks, folder } = submitted;
@@ -213,8 +214,7 @@ fn wait(run: Option<&str>, output: &OutputArgs) -> anyhow::Result<Exit> {
         return Ok(stored.exit.map_or(Exit::Success, Exit::from));
     }
     let lock = home.lock_run(run)?;
-    let shown = if spec.calls { observer_of_calls(output) } else { observer(output, None, false) };
-    let mut shown = beside_of(&spec, shown)?;
+    let mut shown = beside_of(&spec, observer(output, &spec, None, false))?;
     follow_run(&home, lock, Attached::Later, None, &mut *shown)
 }
 
@@ -312,8 +312,9 @@ pub fn resume_run(
         }
         Again::Submitted(submitted, lock, _signals) => {
             let spec = Reader::open(home)?.run_spec(run)?.unwrap_or_default();
+            let shown = wait.then(|| observer(output, &spec, None, false));
             let beside = |shown| beside_of(&spec, shown);
-            told(&submitted, lock, wait, None, output, Attached::Later, beside)
+            told(&submitted, lock, shown, None, output, Attached::Later, beside)
         }
     }
 }

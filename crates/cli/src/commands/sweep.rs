@@ -27,7 +27,8 @@ pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
                 "--dry-run shows what --slurm would submit\nhint: without --run, commands are only printed"
             );
         }
-        let mut observer = observer(&args.launch.output, door.order.spec.output, false);
+        let mut observer =
+            observer(&args.launch.output, &door.order.spec, door.order.spec.output, false);
         let prepared = door.order.prepare()?;
         let summary = prepared.start(door.source, &mut *observer, &mut complain)?;
         return Ok(summary.exit);

@@ -19,7 +19,7 @@ pub struct Progress {
 /// Work that is done sooner shows nothing.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// At most ten drawings a second.
+/// The time between two drawings.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How many columns the bar has.
@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// So much is done, of so much if that is known.
+    /// Shows how much is done, and of how much if that is known.
     pub fn show(&mut self, what: &str, done: usize, of: Option<usize>) {
         if !self.is_shown {
             return;
@@ -47,7 +47,7 @@ impl Progress {
         self.next = now + PAUSE;
         self.is_drawn = true;
         let text = line(what, done, of);
-        // If standard error is gone there is nobody to tell.
+        // An error of standard error cannot be reported.
         let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
     }
 

@@ -629,6 +629,12 @@ fn a_fifo_in_the_state_folder_is_not_waited_for() {
 #[test]
 fn a_run_of_calls_is_neither_retried_nor_resumed_and_that_is_not_suggested() {
     let world = World::new();
+    // What was typed is of no use to go on with, either.
+    let done = world.packhorse(["run", "--calls", "--slots", "1", "--", "false"]);
+    assert!(done.code == 1 && done.stdout.contains("run 1 ended"), "{done:?}");
+    let told = done.stdout + &done.stderr;
+    assert!(!told.contains("packhorse retry") && !told.contains("packhorse resume"), "{told}");
+    let world = World::new();
     let here = world.fifo("here");
     world.fifo("never");
     let words = ["run", "--calls", "--json", "--slots", "1", "--tasks", "-"];

@@ -22,7 +22,7 @@ fn a_limit_that_is_too_low_is_named() {
         ("ulimit -s 100; exec", "the limit on the stack is 100 KiB"),
         (
             "exec setpriv --reuid 54321 --regid 54321 --clear-groups prlimit --nproc=1",
-            "this user may have 1 processes and threads",
+            "the limit on this user's processes and threads is 1",
         ),
     ] {
         let world = World::new();
@@ -33,6 +33,33 @@ fn a_limit_that_is_too_low_is_named() {
         assert!(done.stderr.contains(wanted), "{limit}: {}", done.stderr);
         assert!(done.stderr.contains("hint: "), "{limit}: {}", done.stderr);
     }
+}
+
+/// Before a task has run whose result could not be stored; and what needs no thread, works.
+#[test]
+fn where_no_thread_can_be_started_no_task_is_and_runs_can_be_looked_at() {
+    packhorse_test_parts::needs!(Root);
+    let world = World::new();
+    for path in [world.work().parent().unwrap(), &world.work()] {
+        chown(path, Some(USER), Some(USER)).unwrap();
+    }
+    let as_user = "exec setpriv --reuid 54321 --regid 54321 --clear-groups";
+    world.write("commands", "touch ran; echo out\n");
+    let limited = |limit: &str, words: &str| {
+        let line = format!("{as_user} {limit} $0 {words}");
+        finish(world.program("bash", ["-c", &line, env!("CARGO_BIN_EXE_packhorse")]))
+    };
+    let done = limited("prlimit --nproc=1", "run --slots 1 commands");
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+    assert!(done.stderr.contains("cannot start a thread that stores results: "), "{done:?}");
+    assert!(!world.work().join("ran").exists());
+    assert_eq!(limited("", "run --slots 1 commands").code, 0);
+    for words in ["ls", "show", "logs 2.1", "--version"] {
+        let done = limited("prlimit --nproc=1", words);
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{words}: {done:?}");
+    }
+    let done = limited("prlimit --nproc=1", "stop 2");
+    assert!(!done.stderr.contains("thread"), "{done:?}");
 }
 
 #[test]

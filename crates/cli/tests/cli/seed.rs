@@ -67,7 +67,7 @@ fn a_resumed_task_has_the_seed_it_had() {
 }
 
 #[test]
-fn a_seed_of_the_persons_own_for_a_task_counts() {
+fn env_overrides_the_seed() {
     let world = World::new();
     let words = ["run", "--slots", "1", "--env", "PACKHORSE_SEED=3"];
     let done = world.packhorse_with(words, "echo $PACKHORSE_SEED > seeds.1");

@@ -44,6 +44,30 @@ fn devices_are_no_input() {
 }
 
 #[test]
+fn settings_are_no_pipe_that_may_have_no_writer() {
+    let world = World::new();
+    world.fifo("fifo");
+    world.write("bytes", b"\xff");
+    let run = ["run", "--slots", "1", "--", "true"];
+    for (variable, value, words, wanted) in [
+        ("UNUSED", "", &["--config", "fifo", "config"][..], "fifo` is a pipe, not a regular file"),
+        ("UNUSED", "", &["--config", ".", "config"], "is a folder, not a regular file"),
+        ("UNUSED", "", &["--config", "bytes", "config"], "bytes` is not UTF-8"),
+        ("PACKHORSE_SETTINGS", "fifo", &["config"], "fifo` is a pipe, not a regular file"),
+        ("PACKHORSE_OOM_TEXTS", "fifo", &run, "`fifo` is a pipe, not a regular file"),
+    ] {
+        let mut command = world.command(words);
+        command.env(variable, value);
+        let done = finish(command);
+        assert_refused(words, &done, &[wanted]);
+        assert_eq!(done.stderr.matches('`').count(), 2, "the file is named once: {done:?}");
+    }
+    let line = "$0 config --config <(printf '[task]\\nretries = 7\\n')";
+    let done = shell(&world, line);
+    assert!(done.code == 0 && done.stdout.contains('7'), "{done:?}");
+}
+
+#[test]
 fn an_import_is_a_regular_file_and_nothing_is_waited_for() {
     let world = World::new();
     world.fifo("fifo");

@@ -56,7 +56,7 @@ pub struct NodeLab {
     over: RefCell<Option<fs_err::File>>,
 }
 
-/// What a lasting job waits with: for somebody to open the other side of this pipe.
+/// The command of a lasting job: waits until the test opens the other end of this pipe.
 pub const UNTIL_OVER: &str = ": <over";
 
 impl NodeLab {

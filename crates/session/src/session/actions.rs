@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use packhorse_engine::{Action, Input, LogTail, OutputMode, StartAttempt};
+use packhorse_engine::{Action, Input, LogTail, OutputMode};
 use packhorse_gpu::mps::reports_server_failure;
-use packhorse_model::{Outcome, RunId};
+use packhorse_model::RunId;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Session, unwatch};
 use crate::SessionError;
 use crate::log_tail::read_tail;
-use crate::markers::ended;
 use crate::observer::EmptyQueue;
 use crate::signals::{ProgramSignal, Signals};
 
@@ -35,10 +34,6 @@ impl Session<'_> {
                 if let Some(failure) =
                     self.parts.markers.as_mut().and_then(|markers| markers.begin(&start))
                 {
-                    self.answers.push_back(failure);
-                    return;
-                }
-                if let Some(failure) = self.set_log_aside(&start) {
                     self.answers.push_back(failure);
                     return;
                 }
@@ -103,20 +98,6 @@ impl Session<'_> {
             }
             Action::Closed(run) => self.finish_journal(run),
             Action::RunOver(summary) => self.over = Some(*summary),
-        }
-    }
-
-    /// Renames the log of an earlier run where an attempt wants its own. Returns what to tell the
-    /// engine if that is impossible.
-    fn set_log_aside(&mut self, start: &StartAttempt) -> Option<Input> {
-        let log = start.own_log.as_ref().filter(|_| start.output != OutputMode::Inherit)?;
-        match self.parts.earlier_logs.as_mut()?.set_aside(log) {
-            Ok(told) => {
-                let task = Some(start.task);
-                self.answers.extend(told.map(|message| Input::Warning { task, message }));
-                None
-            }
-            Err(message) => Some(ended(start, Outcome::NotStarted, message)),
         }
     }
 
@@ -194,8 +175,7 @@ impl Session<'_> {
         }
         // Nothing of ours runs any more, however long the rest takes.
         self.leave_other_runs();
-        let can_end = self.parts.journal.begin().is_ok();
-        if can_end && !self.parts.journal.ends_within(self.patience) {
+        if !self.parts.journal.ends_within(self.patience) {
             let why = self.parts.journal.trouble();
             let why = why.map_or_else(String::new, |trouble| format!(": {trouble}"));
             let message = format!("the last results are not written yet{why}; waiting for that");
@@ -212,7 +192,7 @@ impl Session<'_> {
             }
             self.observer.show(Instant::now(), &EmptyQueue);
         }
-        let lost = if can_end && self.outlasts_signals() {
+        let lost = if self.outlasts_signals() {
             self.parts.journal.finish().err()
         } else {
             Some(self.parts.journal.give_up())

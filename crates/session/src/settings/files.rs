@@ -1,11 +1,11 @@
 //! Reading files of settings.
 
 use std::fmt;
-use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use packhorse_model::Command;
+use packhorse_proc::{read_at_once, read_to_limit, utf8};
 use packhorse_trust::{Distrust, Found, find_file};
 
 use crate::SessionError;
@@ -19,8 +19,8 @@ pub struct LeftOutFile {
     pub path: PathBuf,
     /// Why it does not count.
     pub reason: String,
-    /// What to do about it.
-    pub hint: String,
+    /// What to do about it, if something helps.
+    pub hint: Option<String>,
 }
 
 impl LeftOutFile {
@@ -28,9 +28,13 @@ impl LeftOutFile {
     fn new(path: &Path, distrust: &Distrust, naming: &str) -> Self {
         let word = Command::Words(vec![path.as_os_str().as_bytes().to_vec()]);
         let word = word.to_text();
-        let hint = match distrust.remedy() {
-            Some(remedy) => format!("`{remedy} {word}` makes it count"),
-            None => format!("if you trust it, name it: `{naming}{word}`"),
+        let hint = match (distrust, distrust.remedy()) {
+            (_, Some(remedy)) => Some(format!("`{remedy} {word}` makes it count")),
+            (Distrust::Owner(_) | Distrust::LinkOf(_), None) if path.is_file() => {
+                Some(format!("if you trust it, name it: `{naming}{word}`"))
+            }
+            (Distrust::NoFile, None) => Some("put a regular file there, or remove it".to_owned()),
+            _ => None,
         };
         Self { path: path.to_owned(), reason: distrust.to_string(), hint }
     }
@@ -39,7 +43,8 @@ impl LeftOutFile {
 impl fmt::Display for LeftOutFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, reason, hint } = self;
-        write!(f, "warning: {} was left out: {reason}\nhint: {hint}", path.display())
+        write!(f, "warning: {} was left out: {reason}", path.display())?;
+        hint.as_ref().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }
 
@@ -62,27 +67,17 @@ impl FoundFiles {
                 self.left_out.push(LeftOutFile::new(path, &distrust, naming));
                 Ok(None)
             }
-            Found::File(file) => Ok(Some((path.to_owned(), read_text(path, file)?))),
+            Found::File(file) => {
+                let name = path.display().to_string();
+                let file = fs_err::File::from_parts(file, path);
+                let text = utf8(read_to_limit(file, &name, LONGEST)?, &name)?;
+                Ok(Some((path.to_owned(), text)))
+            }
         }
     }
 }
 
-/// The text of a file that the person has named, whatever it is and whoever owns it.
+/// The text of a file that the person has named, whoever owns it.
 pub(super) fn read_named(path: &Path) -> Result<String, SessionError> {
-    read_text(path, fs_err::File::open(path)?)
-}
-
-fn read_text(path: &Path, file: impl std::io::Read) -> Result<String, SessionError> {
-    let wrong = |why: String| {
-        let text = format!("cannot read {}: {why}", path.display());
-        std::io::Error::new(std::io::ErrorKind::InvalidData, text)
-    };
-    let mut bytes = Vec::new();
-    let mut limited = file.take(LONGEST + 1);
-    limited.read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(wrong("settings have at most 1 MiB".to_owned()).into());
-    }
-    let text = String::from_utf8(bytes);
-    Ok(text.map_err(|_| wrong("it is not UTF-8".to_owned()))?)
+    Ok(utf8(read_at_once(path, LONGEST)?, &path.display().to_string())?)
 }

@@ -31,7 +31,9 @@ pub(crate) fn recover(home: &Home, locked: Option<RunId>) -> Result<(), StoreErr
                 None => matches!(home.is_running(run), Ok(false)),
             };
             if abandoned {
-                result = result.and(recover_one(home, run, &file.path()));
+                let recovered = database::refuse_foreign(file.path())
+                    .and_then(|()| recover_one(home, run, &file.path()));
+                result = result.and(recovered);
             }
         }
     }

@@ -2,9 +2,10 @@
 #
 # In a Python of its own, each task has generators that the system's entropy has seeded, and
 # generators to which a module gives a seed while it is imported. Forks share both. So a fork
-# seeds the former anew and leaves the latter as they are. The two look alike afterwards:
-# which are which is recorded while modules are imported, at the one place in each library
-# through which generators get entropy.
+# seeds the former anew and leaves the latter as they are. The two look alike afterwards, so
+# while modules are imported it is recorded what generators are given. One rule decides: a
+# generator is renewed if the seed or the state that it was given last comes from entropy,
+# which includes each state that is read from such a generator.
 import gc
 import sys
 from _weakref import ref
@@ -17,27 +18,56 @@ def subclasses_of(kind):
         yield from subclasses_of(below)
 
 
+def put(owner, name, value):
+    """Sets an attribute, also of a type written in C, whose attributes cannot be set."""
+    try:
+        setattr(owner, name, value)
+    except TypeError:
+        import ctypes
+
+        (attributes,) = gc.get_referents(vars(owner))
+        attributes[name] = value
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
+
+
+def digest(state):
+    """A number for a state: the same for equal states."""
+
+    def freeze(part):
+        if isinstance(part, dict):
+            return tuple((name, freeze(part[name])) for name in sorted(part))
+        return part.tobytes() if hasattr(part, "tobytes") else part
+
+    return hash(freeze(state))
+
+
 class Generators:
     """What has to be done about generators in each fork."""
 
     def __init__(self):
+        #: What each fork calls: functions, each with its arguments.
         self.renewals = []
         self.patches = []
         #: What decides, at the end, about the libraries that were seen.
         self.settles = []
-        #: Instances of `random.Random` that have no seed of their own.
-        self.randoms = {}
-        #: What numpy was given as entropy; and what is known of its global generator besides.
+        #: What keeps tasks from having random numbers of their own; in order, once each.
+        self.notices = {}
+        #: Seeds, and digests of states, that come from entropy.
         self.entropies = set()
-        self.numpy_has_seed = None
-        #: The seed that torch had from entropy, and what gets another one.
-        self.torch_seed = None
-        self.renew_torch = None
+        #: Instances of `random.Random` whose state comes from entropy.
+        self.randoms = {}
+        #: Bit generators of numpy that were given a state, and if that comes from entropy.
+        self.given = {}
+        #: Generators of torch that were given something, and what seeds all devices if
+        #: that was done.
+        self.torches = {}
+        self.seed_devices = None
         self.watched = {
             "random": self.watch_random,
             "numpy.random.bit_generator": self.watch_entropy_of_numpy,
-            "numpy.random.mtrand": self.watch_numpy,
+            "numpy.random": self.watch_numpy,
             "torch": self.watch_torch,
+            "tensorflow.python.eager.context": self.watch_tensorflow,
         }
 
     def watch(self):
@@ -48,11 +78,16 @@ class Generators:
                 self.imported(sys.modules[name])
 
     def imported(self, module):
+        self.attempt(self.watched[module.__name__], module)
+
+    def attempt(self, step, module):
+        """Takes a step that needs the insides of a library, which may change."""
         try:
-            self.watched[module.__name__](module)
-        except AttributeError:
-            # Another module of that name.
-            pass
+            step(module)
+        except Exception:
+            name = module.__name__.partition(".")[0]
+            text = f"the generators of {name} cannot be renewed: tasks may draw the same numbers"
+            self.notices[text] = None
 
     def find_spec(self, name, path=None, target=None):
         """Finds what others find, to see it before the module that imports it goes on."""
@@ -81,60 +116,84 @@ class Generators:
 
     def patch(self, owner, name, value, *copies):
         """Replaces what is called `name` until all is settled, also in modules that copy it."""
-        self.patches.append((owner, name, getattr(owner, name), copies))
+        known = vars(owner)[name]
         for place in (owner, *map(sys.modules.get, copies)):
             if hasattr(place, name):
-                setattr(place, name, value)
+                self.patches.append((place, name, known))
+                put(place, name, value)
 
     def settle(self):
         """Ends recording: decides what is to be done in each fork."""
         sys.meta_path.remove(self)
-        for owner, name, value, copies in self.patches:
-            for place in (owner, *map(sys.modules.get, copies)):
-                if hasattr(place, name):
-                    setattr(place, name, value)
+        for patch in self.patches:
+            put(*patch)
         for settle, module in self.settles:
-            settle(module)
+            self.attempt(settle, module)
 
     def renew(self):
         """Gives this process what its own Python would have."""
-        for renewal in self.renewals:
-            renewal()
+        for renewal, *things in self.renewals:
+            renewal(*things)
+
+    def renew_alike(self, renewal, pairs):
+        """Has things renewed, those with the same key alike: they are copies."""
+        alike = {}
+        for key, thing in pairs:
+            alike.setdefault(key, [renewal]).append(thing)
+        self.renewals.extend(alike.values())
+
+    def is_entropy(self, seed):
+        return seed is None or isinstance(seed, int) and seed in self.entropies
 
     # -- random ------------------------------------------------------------------------
 
     def watch_random(self, module):
         kind, known = module.Random, module._inst
-        seed, setstate = kind.seed, kind.setstate
-        self.randoms[id(known)] = ref(known)
+        seed, getstate, setstate = kind.seed, kind.getstate, kind.setstate
 
-        def watched_seed(generator, a=None, *args, **kwargs):
-            seed(generator, a, *args, **kwargs)
-            if a is None:
+        def record(generator, is_entropy):
+            if is_entropy:
                 self.randoms[id(generator)] = ref(generator)
             else:
                 self.randoms.pop(id(generator), None)
 
+        def watched_seed(generator, a=None, *args, **kwargs):
+            seed(generator, a, *args, **kwargs)
+            record(generator, self.is_entropy(a))
+
+        def watched_getstate(generator):
+            state = getstate(generator)
+            if id(generator) in self.randoms:
+                self.entropies.add(digest(state))
+            return state
+
         def watched_setstate(generator, state):
             setstate(generator, state)
-            self.randoms.pop(id(generator), None)
+            record(generator, digest(getstate(generator)) in self.entropies)
 
+        record(known, True)
         self.patch(kind, "seed", watched_seed)
+        self.patch(kind, "getstate", watched_getstate)
         self.patch(kind, "setstate", watched_setstate)
-        self.patch(module, "seed", known.seed)
-        self.patch(module, "setstate", known.setstate)
+        for name in ("seed", "getstate", "setstate"):
+            self.patch(module, name, getattr(known, name))
         self.settles.append((self.settle_random, module))
 
     def settle_random(self, module):
-        known, seed = module._inst, module.Random.seed
+        kind, known = module.Random, module._inst
         if id(known) not in self.randoms:
             # Python itself seeds it anew in a fork.
-            state = known.getstate()
-            self.renewals.append(lambda: known.setstate(state))
-        for reference in self.randoms.values():
-            generator = reference()
-            if generator is not None and generator is not known:
-                self.renewals.append(lambda generator=generator: seed(generator))
+            self.renewals.append((known.setstate, known.getstate()))
+        generators = [reference() for reference in self.randoms.values()]
+
+        def renew(first, *copies):
+            kind.seed(first)
+            for copy in copies:
+                kind.setstate(copy, kind.getstate(first))
+
+        self.renew_alike(
+            renew, [(digest(kind.getstate(one)), one) for one in generators if one is not None]
+        )
 
     # -- numpy -------------------------------------------------------------------------
 
@@ -149,72 +208,137 @@ class Generators:
         self.patch(module, "randbits", watched)
 
     def watch_numpy(self, module):
-        sequence = module._rand._bit_generator._seed_seq
+        sequence = module.mtrand._rand._bit_generator._seed_seq
         self.entropies.add(getattr(sequence, "entropy", None))
-        seed, set_state = module.seed, module.set_state
+        for kind in kinds_of_numpy(module.BitGenerator):
+            if "state" in vars(kind):
+                self.watch_states_of_numpy(kind)
+        legacy_seeding = module.MT19937._legacy_seeding
 
-        def watched_seed(*args, **kwargs):
-            seed(*args, **kwargs)
-            self.numpy_has_seed = [*args, *kwargs.values()] not in ([], [None])
+        def watched(generator, seed):
+            legacy_seeding(generator, seed)
+            self.given[id(generator)] = generator, self.is_entropy(seed)
 
-        def watched_set_state(*args, **kwargs):
-            set_state(*args, **kwargs)
-            self.numpy_has_seed = True
-
-        self.patch(module, "seed", watched_seed, "numpy.random")
-        self.patch(module, "set_state", watched_set_state, "numpy.random")
+        self.patch(module.MT19937, "_legacy_seeding", watched)
         self.settles.append((self.settle_numpy, module))
 
-    def has_entropy(self, sequence):
-        entropy = getattr(sequence, "entropy", None)
-        return isinstance(entropy, int) and entropy in self.entropies
+    def watch_states_of_numpy(self, kind):
+        state = vars(kind)["state"]
+
+        def read(generator):
+            value = state.__get__(generator)
+            if self.has_entropy(generator):
+                self.entropies.add(digest(value))
+            return value
+
+        def give(generator, value):
+            state.__set__(generator, value)
+            is_entropy = digest(state.__get__(generator)) in self.entropies
+            self.given[id(generator)] = generator, is_entropy
+
+        self.patch(kind, "state", property(read, give))
+
+    def has_entropy(self, generator):
+        if id(generator) in self.given:
+            return self.given[id(generator)][1]
+        return self.is_entropy_of_numpy(getattr(generator, "_seed_seq", None))
+
+    def is_entropy_of_numpy(self, sequence):
+        # A seed sequence knows its entropy, unless it is of another kind.
+        return self.is_entropy(getattr(sequence, "entropy", ()))
 
     def settle_numpy(self, module):
-        known = sys.modules["numpy.random.bit_generator"]
-        # Kinds of others may be made in another way.
-        sequences, generators, states = (
-            {one for one in subclasses_of(kind) if one.__module__.startswith("numpy.random.")}
-            for kind in (known.SeedSequence, known.BitGenerator, module.RandomState)
+        sequences, generators, states = map(
+            kinds_of_numpy, (module.SeedSequence, module.BitGenerator, module.RandomState)
         )
-        settled = None
-        if self.numpy_has_seed is not None:
-            settled = module._rand._bit_generator
-            if not self.numpy_has_seed:
-                self.renewals.append(module.seed)
-        for thing in gc.get_objects():
-            kind = type(thing)
-            if kind in generators and thing is not settled and self.has_entropy(thing._seed_seq):
-                self.renewals.append(lambda thing=thing: renew_bits(thing))
-            elif kind in sequences and self.has_entropy(thing):
-                self.renewals.append(lambda thing=thing: renew_sequence(thing))
-            elif kind in states and thing._bit_generator is not settled:
-                if self.has_entropy(thing._bit_generator._seed_seq):
-                    forget_half_of_pair(thing)
+        things = gc.get_objects()
+        self.renew_alike(
+            renew_bits,
+            [
+                ((type(one), digest(one.state)), one)
+                for one in things
+                if type(one) in generators and self.has_entropy(one)
+            ],
+        )
+        for one in things:
+            if type(one) in sequences and self.is_entropy_of_numpy(one):
+                self.renewals.append((renew_sequence, one))
+            elif type(one) in states and self.has_entropy(one._bit_generator):
+                forget_half_of_pair(one)
 
     # -- torch -------------------------------------------------------------------------
 
     def watch_torch(self, module):
-        self.torch_seed = module.initial_seed()
-        # CUDA's generators get entropy when a task first uses them.
-        self.renew_torch = module.default_generator.seed
+        kind, known = module.Generator, module.default_generator
+        self.entropies.add(known.initial_seed())
+        self.torches[id(known)] = known
+
+        def watch(name, function):
+            def watched(generator, *args, **kwargs):
+                result = function(generator, *args, **kwargs)
+                if name == "seed":
+                    self.entropies.add(result)
+                for one in (generator, result):
+                    if isinstance(one, kind):
+                        self.torches[id(one)] = one
+                return result
+
+            self.patch(kind, name, watched)
+
+        watch("seed", kind.seed)
+        # A state has the seed with it.
+        for name in ("manual_seed", "set_state", "__setstate__", "clone_state"):
+            if name in vars(kind):
+                watch(name, vars(kind)[name])
         seed = module.seed
 
         def watched_seed():
-            self.torch_seed = number = seed()
-            # CUDA's will get this one, unless it is told another.
-            self.renew_torch = seed
-            return number
+            # CUDA's generators get this one, unless they are told another. Else they get
+            # entropy when a task first uses them.
+            self.seed_devices = seed
+            return seed()
 
         self.patch(module, "seed", watched_seed, "torch.random")
         self.settles.append((self.settle_torch, module))
 
     def settle_torch(self, module):
-        if module.initial_seed() == self.torch_seed:
-            self.renewals.append(self.renew_torch)
+        def renew(first, *copies):
+            seed = first.seed
+            if first is module.default_generator and self.seed_devices:
+                seed = self.seed_devices
+            number = seed()
+            for copy in copies:
+                copy.manual_seed(number)
+
+        seeds = [(one.initial_seed(), one) for one in self.torches.values()]
+        self.renew_alike(renew, [pair for pair in seeds if pair[0] in self.entropies])
+
+    # -- tensorflow --------------------------------------------------------------------
+
+    def watch_tensorflow(self, module):
+        self.settles.append((self.settle_tensorflow, module))
+
+    def settle_tensorflow(self, module):
+        # Seeds are Python's, which a fork has. Entropy, and the threads that compute, are
+        # in C++ from the first computation on, and nothing reaches them there.
+        context = module.context_safe()
+        if context is not None and context._initialized:
+            text = (
+                "TensorFlow computes while modules are imported: tasks may hang, or draw the"
+                " same random numbers: preload only modules that do not compute with it"
+            )
+            self.notices[text] = None
 
 
-def renew_bits(generator):
-    generator.state = type(generator)().state
+def kinds_of_numpy(kind):
+    """A class of numpy and those below it, without those of others: they may differ."""
+    return {one for one in subclasses_of(kind) if one.__module__.startswith("numpy.random.")}
+
+
+def renew_bits(*copies):
+    state = type(copies[0])().state
+    for copy in copies:
+        copy.state = state
 
 
 def renew_sequence(sequence):

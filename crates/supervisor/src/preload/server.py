@@ -184,7 +184,7 @@ def prepare():
             control.send(b"\0".join(failure(name, error)))
             os._exit(1)
     generators.settle()
-    for text in notices(", ".join(modules)):
+    for text in (*generators.notices, *notices(", ".join(modules))):
         control.send(b"notice\0" + text.encode())
     sys.stdout.flush()
     sys.stderr.flush()

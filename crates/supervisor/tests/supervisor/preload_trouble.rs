@@ -270,6 +270,27 @@ fn threads_of_a_module_are_told_of() {
 }
 
 #[test]
+fn generators_that_cannot_be_renewed_are_told_of() {
+    needs!(Python);
+    let mut world = World::new();
+    world.write("heavy.py", "import torch, tensorflow.python.eager.context\n");
+    // One that has changed inside.
+    world.write("torch.py", "class Generator:\n    pass\n");
+    fs_err::create_dir_all(world.path("tensorflow/python/eager")).unwrap();
+    let context = "class context_safe:\n    _initialized = True\n";
+    world.write("tensorflow/python/eager/context.py", context);
+    world.run_well(1, &code("pass"));
+    assert_eq!(
+        world.troubles(1),
+        [
+            "the generators of torch cannot be renewed: tasks may draw the same numbers",
+            "TensorFlow computes while modules are imported: tasks may hang, or draw the same \
+             random numbers: preload only modules that do not compute with it",
+        ]
+    );
+}
+
+#[test]
 fn few_descriptors_make_tasks_wait_for_each_other() {
     needs!(Python);
     if !alone("preload_trouble::few_descriptors_make_tasks_wait_for_each_other") {

@@ -322,7 +322,7 @@ fn no_gpu_is_seen_while_modules_are_imported() {
 
 /// Makes generators while it is imported, with and without seeds.
 const GENERATORS: &str = "\
-import random
+import copy, pickle, random
 from random import Random, seed
 class Own(Random):
     pass
@@ -333,6 +333,15 @@ fresh[2].seed()
 fixed = [Random(4), Own(5), Random(), Random()]
 fixed[2].seed('six')
 fixed[3].setstate(Random(7).getstate())
+def copies(of):
+    given = Random(8)
+    given.setstate(of.getstate())
+    return [copy.copy(of), copy.deepcopy(of), pickle.loads(pickle.dumps(of)), given]
+fresh += copies(Random()) + copies(copies(Own())[1])
+fresh.append(Random(8))
+fresh[-1].setstate(random.getstate())
+fixed += copies(Random(9)) + copies(copies(Own(10))[1])
+same = copies(fresh[0])
 system = random.SystemRandom()
 ";
 
@@ -345,6 +354,7 @@ fn generators_without_a_seed_differ_from_task_to_task_and_others_do_not() {
 import heavy, random
 print([random.random()] + [it.random() for it in heavy.fresh])
 print([it.random() for it in heavy.fixed], heavy.system.random() < 1)
+print(len({it.random() for it in heavy.same}))
 heavy.seed(8)
 print(random.random(), random.gauss(0, 1))";
     let mut wanted = code(draw);
@@ -361,7 +371,8 @@ print(random.random(), random.gauss(0, 1))";
         fixed.push(rest.to_owned());
     }
     assert!(fixed.iter().all(|drawn| *drawn == fixed[3]), "{fixed:?}");
-    for place in 0..4 {
+    assert_eq!(fresh[0].len(), 13);
+    for place in 0..13 {
         let mut drawn: Vec<&str> = fresh.iter().map(|drawn| &*drawn[place]).collect();
         drawn.sort_unstable();
         drawn.dedup();

@@ -24,7 +24,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn what_no_file_is_does_not_count_and_is_not_waited_for() {
+fn only_regular_files_count_and_pipes_are_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     assert_eq!(text(find_file(&path("none"))), "nothing");

@@ -28,7 +28,9 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], y: &str) -> anyhow::Resu
     let mut curves = Vec::new();
     let (mut missing, mut diverged) = (0_u64, 0_u64);
     for test in tests.iter().filter(|it| it.metrics.contains_key(&metric)) {
-        let read = test.log.as_ref().map(|log| MetricSeries::read(log, &metric));
+        // Where the log was, there may be another run's.
+        let log = test.log.as_ref().filter(|log| log.find().is_ok());
+        let read = log.map(|log| MetricSeries::read(log, &metric));
         match read {
             Some(Ok(series)) if series.count() > 0 => curves.push((test, series)),
             Some(Ok(series)) if series.not_finite() > 0 => diverged += 1,

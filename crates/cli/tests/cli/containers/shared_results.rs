@@ -2,7 +2,7 @@
 
 use packhorse_test_parts::needs;
 
-use super::podman::Podman;
+use super::podman::{Container, Podman};
 use crate::support::{World, receive};
 
 const TWO: &str = "scheduler_config: {gpu: ['0']}\ntest_config: [{a: [1, 2]}]\n";
@@ -55,8 +55,8 @@ fn a_test_that_may_run_in_a_container_with_another_home_is_left_alone_unless_for
     let other = format!("PACKHORSE_HOME={}", world.work().join("other").display());
     let other = ["--env", other.as_str()];
     for (words, folder, forced) in [
-        (&["grid", "tests.yaml"][..], "results/a-1,", "--force"),
-        (&["exp", "config.yml", "--slots", "1"], "path/exp/log/rep_00", "-o"),
+        (&["grid", "tests.yaml"][..], "results/a-1,", "--force=left-alone"),
+        (&["exp", "config.yml", "--slots", "1"], "path/exp/log/rep_00", "-o=left-alone"),
     ] {
         let words = |more: &[&'static str]| [words, more].concat();
         let mut first = podman.start("first", &[], &words(&["--", "sh", "-c", WAIT]));
@@ -67,23 +67,28 @@ fn a_test_that_may_run_in_a_container_with_another_home_is_left_alone_unless_for
         assert_eq!(done.code, 1, "{done:?}");
         let told = format!("warning: `{folder}` is left alone: task ");
         assert!(done.stderr.contains(&told), "{done:?}");
-        let host = " of another state folder runs there, on first since 20";
+        let host = " of another state folder or machine runs there, on first since 20";
         assert!(done.stderr.contains(host), "{done:?}");
+        let way_out = format!("if it is over, {forced} runs it again");
+        assert!(done.stderr.contains(&way_out), "{done:?}");
         assert!(!world.read("ran").contains(folder));
         let listed = podman.packhorse("second", &other, &words(&["--dry-run", "--", "true"]));
-        assert!(listed.stdout.contains(&format!("# in use: {folder}\n")), "{listed:?}");
+        assert!(listed.stdout.contains(&format!("# left alone: {folder}\n")), "{listed:?}");
 
         world.write("tasks", format!(r#"{{"command": "true", "results": "{folder}"}}"#));
         let lines = ["run", "--slots", "1", "--tasks", "tasks"];
         let done = podman.packhorse("second", &other, &lines);
         assert_eq!(done.code, 1, "{done:?}");
         assert!(done.stdout.contains(host), "{done:?}");
-        assert!(done.stdout.contains(".packhorse.json"), "{done:?}");
+        let hint = format!("; if that is over, remove `{folder}/.packhorse.json`");
+        assert!(done.stdout.contains(&hint), "{done:?}");
+        assert!(!done.stdout.contains("cannot make"), "{done:?}");
 
         let force = words(&[forced, "--", "sh", "-c", "echo $PACKHORSE_RESULTS >> ran"]);
         let done = podman.packhorse("second", &other, &force);
         assert_eq!(done.code, 0, "{done:?}");
-        assert!(world.read("ran").contains(folder), "{done:?}");
+        let ran = world.read("ran");
+        assert_eq!(ran.lines().last().map(|line| line.ends_with(folder)), Some(true), "{ran}");
         drop(first);
     }
 }
@@ -113,8 +118,18 @@ fn containers_that_start_at_once_run_each_test_once() {
         container
     });
     gate.pass(2);
-    for container in containers {
-        container.finish();
+    let done = containers.map(Container::finish);
+    for done in &done {
+        let told = done.stdout.lines().filter(|line| line.contains(" not started: "));
+        let mut lost = 0;
+        for line in told {
+            // What the other one has begun is in use; what it has done is kept.
+            assert!(line.contains(" not started: `results/a-"), "{done:?}");
+            assert!(line.contains(",` is in use: "), "{done:?}");
+            lost += 1;
+        }
+        let is_left_alone = done.stderr.contains(" is left alone: ");
+        assert_eq!(done.code, i32::from(lost > 0 || is_left_alone), "{done:?}");
     }
     let ran = world.read("ran");
     let mut ran: Vec<&str> = ran.lines().collect();

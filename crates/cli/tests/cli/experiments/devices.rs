@@ -128,9 +128,16 @@ fn two_repetitions_have_two_gpus_each_where_the_file_says_so() {
     let file = file.replace("reps_in_parallel: 4\n", "");
     let (done, met) = machine.meet(&file, &[2, 2, 2, 2]);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let gpus = |met: &[String]| {
+        let gpus = met.iter().map(|said| said.split(' ').next().unwrap().to_owned());
+        gpus.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(gpus(&met[0]), BTreeSet::from(["0,1".to_owned(), "2,3".to_owned()]));
+    // Later pairs depend on which GPUs are seen to be free first.
     for met in &met {
-        let gpus = met.iter().map(|said| said.split(' ').next().unwrap());
-        assert_eq!(gpus.collect::<BTreeSet<_>>(), BTreeSet::from(["0,1", "2,3"]));
+        let all: BTreeSet<_> =
+            gpus(met).iter().flat_map(|pair| pair.split(',')).map(str::to_owned).collect();
+        assert_eq!(all.len(), 4, "{met:?}");
     }
     assert_eq!(most_at_once(&done.events()), 2);
 }

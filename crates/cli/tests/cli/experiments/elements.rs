@@ -156,6 +156,37 @@ fn what_another_run_has_done_meanwhile_is_kept_unless_it_is_to_be_overwritten() 
 }
 
 #[test]
+fn a_job_leaves_alone_what_another_run_may_do_unless_it_was_told_that_this_is_over() {
+    let cluster = PretendedCluster::new();
+    let task = ["--", "sh", "-c", "echo $PACKHORSE_RESULTS >> runs"];
+    let file = TWO_REPS;
+    let local = ["exp", "config.yml", "--slots", "1", "--", "false"];
+    cluster.world.write("config.yml", file);
+    assert_eq!(cluster.packhorse(&local).code, 1);
+    let running = |rep: u32, run: Option<&str>| {
+        let path = format!("results/exp/log/rep_0{rep}/.packhorse.json");
+        let mut marker = cluster.world.json_of(&path);
+        marker["outcome"] = "running".into();
+        if let Some(run) = run {
+            marker["run"] = run.into();
+        }
+        cluster.world.write(&path, marker.to_string());
+    };
+    // One was left by a run that was killed. The other begins on another node, once the job is
+    // submitted.
+    running(0, None);
+    assert_eq!(cluster.exp(file, &task).code, 0);
+    running(1, Some("01234567-89ab-7cde-8f01-23456789abcd"));
+    let done = cluster.element(2, 0);
+    assert_eq!(done.code, 1, "{done:?}");
+    let runs = cluster.world.read("runs");
+    assert!(runs.lines().count() == 1 && runs.contains("rep_00"), "{runs}");
+    let events = cluster.world.read("packhorse-slurm/2/outcomes/0.1.jsonl");
+    let told = "`results/exp/log/rep_01` is in use: task 1.2 of another state folder or machine";
+    assert!(events.contains(told), "{events}");
+}
+
+#[test]
 fn a_dry_run_of_a_grid_leaves_its_folder_as_it_is() {
     let cluster = PretendedCluster::new();
     let grid = "scheduler_config: {gpu: ['0']}\ncommand: 'true'\ntest_config:\n- a: [1]\n";

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use packhorse_model::Marker;
 use packhorse_test_parts::needs;
 
 use crate::support::{World, finish, is_alive, receive};
@@ -191,6 +192,75 @@ fn two_runs_are_never_at_work_in_one_folder() {
     assert_eq!(running.finish().code, 0);
     assert_eq!(world.marker("results/a-1,")["outcome"], "succeeded");
     assert_eq!(world.packhorse(words).code, 0);
+}
+
+/// A marker that says that a test runs, with some of it changed.
+fn running_marker(marker: &Value, changes: &[(&str, &str)]) -> String {
+    let mut marker = marker.clone();
+    marker["outcome"] = Marker::RUNNING.into();
+    for (key, value) in changes {
+        marker[*key] = (*value).into();
+    }
+    marker.to_string()
+}
+
+#[test]
+fn what_is_left_alone_can_be_run_without_what_is_done() {
+    let world = World::new();
+    let file = ONE.replace("[1]", "[1, 2]");
+    let task = ["--", "sh", "-c", "echo {a} >> ran"];
+    assert_eq!(world.grid(&file, &task).code, 0);
+    let marker = world.marker("results/a-2,");
+    let elsewhere = [("home", "another"), ("host", "node7")];
+    world.write("results/a-2,/.packhorse.json", running_marker(&marker, &elsewhere));
+    let done = world.grid(&file, &task);
+    assert_eq!(done.code, 1, "{done:?}");
+    let told = "warning: `results/a-2,` is left alone: task 1.2 of another state folder or machine \
+        runs there, on node7 since ";
+    assert!(done.stderr.contains(told), "{done:?}");
+    let hint = "\nhint: wait for it; if it is over, --force=left-alone runs it again, and nothing \
+        that is done\n";
+    assert!(done.stderr.contains(hint), "{done:?}");
+    let listed = world.grid(&file, &["--dry-run", "--", "true"]).stdout;
+    assert_eq!(listed, "# skipped, succeeded: results/a-1,\n# left alone: results/a-2,\n");
+    assert_eq!(world.read("ran"), "1\n2\n");
+    let done = world.grid(&file, &[&["--force=left-alone"], &task[..]].concat());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(world.read("ran"), "1\n2\n2\n");
+    // As other programs call it, the option runs all.
+    world.write("results/a-2,/.packhorse.json", running_marker(&marker, &elsewhere));
+    assert_eq!(world.grid(&file, &[&["--force"], &task[..]].concat()).code, 0);
+    assert_eq!(world.read("ran"), "1\n2\n2\n1\n2\n");
+}
+
+#[test]
+fn a_run_in_a_copy_of_the_state_folder_is_another_run() {
+    let world = World::new();
+    let task = ["--", "sh", "-c", "echo {a} > ran"];
+    assert_eq!(world.grid(ONE, &["--", "true"]).code, 0);
+    let marker = world.marker("results/a-1,");
+    // An image of a container may have a state folder in it: each container has its id.
+    let copy = "01234567-89ab-7cde-8f01-23456789abcd";
+    let file = "results/a-1,/.packhorse.json";
+    world.write(file, running_marker(&marker, &[("run", copy)]));
+    let done = world.grid(ONE, &task);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.stderr.contains("`results/a-1,` is left alone: task 1.1 of"), "{done:?}");
+    // Its run has the number that the next one has here.
+    world.write(file, running_marker(&marker, &[("run", copy), ("task", "2.1")]));
+    world.write("tasks", r#"{"command": "touch ran", "results": "results/a-1,"}"#);
+    let done = world.packhorse(["run", "--slots", "1", "--tasks", "tasks"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    let told = "2.1 not started: `results/a-1,` is in use: task 2.1 of another state folder or \
+        machine runs there, on ";
+    assert!(done.stdout.contains(told), "{done:?}");
+    let hint = "; if that is over, remove `results/a-1,/.packhorse.json`";
+    assert!(done.stdout.contains(hint), "{done:?}");
+    assert!(!world.work().join("ran").exists());
+    // The run of this state folder is over.
+    world.write(file, running_marker(&marker, &[]));
+    assert_eq!(world.grid(ONE, &task).code, 0);
+    assert!(world.work().join("ran").exists());
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn a_dry_run_shows_the_script_and_submits_nothing() {
 }
 
 #[test]
-fn who_fans_out_more_than_a_job_has_time_for_is_warned() {
+fn a_dependency_chain_longer_than_a_jobs_time_is_warned_of() {
     let node = LoginNode::new();
     let tasks = "#packhorse name=prepare\ntrue\n".to_owned()
         + &lines("#packhorse after=prepare\ntrue", 100);

@@ -1,8 +1,14 @@
-//! A state folder that was opened to others from outside.
+//! A state folder that was opened to other users from outside.
 //!
 //! At each mount of a volume with `fsGroup` the kubelet gives everything on it to a group, adds
 //! that group's rights and sets setgid on folders: what was 0700 is 2770. The state folder is
-//! known by the id in it, and made private again.
+//! known by the id in it, and made private again:
+//!
+//! ```text
+//!  2770 ──▶ 1700 ──▶ everything in it is this user's and private ──▶ 0700
+//!            │  ▲
+//!            └──┘ something in it is not: refused, by each command until it is removed
+//! ```
 
 use std::ffi::CStr;
 use std::io;
@@ -18,44 +24,56 @@ use super::{Home, named};
 use crate::StoreError;
 use crate::home_id::NAME as ID;
 
-/// What others may do.
+/// The rights of users other than the owner.
 const OTHERS: u32 = 0o077;
+/// The mode of a state folder whose contents are not checked yet. No other user can write to it,
+/// and the sticky bit, which has no effect there, keeps it from being believed: also after this
+/// process was killed.
+const UNCHECKED: u32 = 0o1700;
 /// Folders in a state folder are no deeper.
 const DEEPEST: usize = 16;
 
-/// A state folder that was open to others and is private again.
+/// A state folder that was open to other users and is private again.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "warning: the state folder `{}` was open to other users (mode {mode:o}): it and what is in it \
-     is private again\n\
-     hint: in a pod, `fsGroup` opens it at each start", path.display()
+    "warning: the state folder `{}` was open to other users{}: it and its contents are private \
+     again\n\
+     hint: in a pod, `fsGroup` opens it at each start", path.display(), in_brackets(*mode)
 )]
-pub struct SetBackHome {
+pub struct ReopenedHome {
     path: PathBuf,
     mode: u32,
 }
 
+fn in_brackets(mode: u32) -> String {
+    if mode & OTHERS == 0 { String::new() } else { format!(" (mode {mode:o})") }
+}
+
 impl Home {
     /// Makes the state folder that the environment names private again, if it is one of this
-    /// user, by the id in it, and others have access.
-    pub fn set_back() -> Result<Option<SetBackHome>, StoreError> {
+    /// user, by the id in it, and other users have access.
+    pub fn make_private_again() -> Result<Option<ReopenedHome>, StoreError> {
         // What is wrong with the path is told by whatever needs the folder.
-        Self::path_of_environment().map_or(Ok(None), |place| set_back(&place.path))
+        Self::path_of_environment().map_or(Ok(None), |place| make_private_again(&place.path))
     }
 }
 
-fn set_back(path: &Path) -> Result<Option<SetBackHome>, StoreError> {
+fn make_private_again(path: &Path) -> Result<Option<ReopenedHome>, StoreError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // What cannot be opened is told by whatever needs it.
     let Ok(folder) = open(path, flags, Mode::empty()) else {
         return Ok(None);
     };
     let stat = fstat(&folder).map_err(io::Error::from)?;
-    if !is_ours(&stat) || stat.st_mode & OTHERS == 0 || !holds_id(&folder) {
+    let mode = stat.st_mode & 0o7777;
+    let is_checked = mode & OTHERS == 0 && mode != UNCHECKED;
+    if !is_ours(&stat) || is_checked || !holds_id(&folder) {
         return Ok(None);
     }
-    close(&folder, path, 0)?;
-    Ok(Some(SetBackHome { path: path.to_owned(), mode: stat.st_mode & 0o7777 }))
+    set_mode(&folder, path, UNCHECKED)?;
+    make_all_private(&folder, path, 0)?;
+    set_mode(&folder, path, 0o700)?;
+    Ok(Some(ReopenedHome { path: path.to_owned(), mode }))
 }
 
 fn is_ours(stat: &Stat) -> bool {
@@ -70,34 +88,46 @@ pub(super) fn holds_id(folder: &OwnedFd) -> bool {
     })
 }
 
-/// Takes a folder and all in it from others, from the top down: in what is closed already they
-/// can change nothing any more. What is not ours was put there by others and is not believed.
-fn close(folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), StoreError> {
-    let failed = |errno| named(errno, "close to other users", path);
-    fchmod(folder, Mode::RWXU).map_err(failed)?;
+/// The system's error with the path that cannot be made private.
+fn failed(errno: Errno, path: &Path) -> StoreError {
+    named(errno, "make private", path).into()
+}
+
+fn set_mode(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(), StoreError> {
+    fchmod(folder, Mode::from_raw_mode(mode)).map_err(|errno| failed(errno, path))?;
     // Some file systems keep their modes without a word.
-    let mode = fstat(folder).map_err(failed)?.st_mode & 0o777;
+    let mode = fstat(folder).map_err(|errno| failed(errno, path))?.st_mode & 0o777;
     if mode & OTHERS != 0 {
         return Err(StoreError::OpenHome { path: path.to_owned(), mode });
     }
-    for entry in Dir::read_from(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
+    Ok(())
+}
+
+/// Makes everything in a folder private that is private itself: no other user can change what is
+/// in it any more. An entry that another user may have put there is an error.
+fn make_all_private(folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), StoreError> {
+    for entry in Dir::read_from(folder).map_err(|errno| failed(errno, path))? {
+        let entry = entry.map_err(|errno| failed(errno, path))?;
         let name = entry.file_name();
         if !matches!(name.to_bytes(), b"." | b"..") {
-            close_entry(folder, name, path, depth)?;
+            make_entry_private(folder, name, path, depth)?;
         }
     }
     Ok(())
 }
 
-fn close_entry(folder: &OwnedFd, name: &CStr, path: &Path, depth: usize) -> Result<(), StoreError> {
+fn make_entry_private(
+    folder: &OwnedFd,
+    name: &CStr,
+    path: &Path,
+    depth: usize,
+) -> Result<(), StoreError> {
     let path = path.join(String::from_utf8_lossy(name.to_bytes()).as_ref());
-    let failed = |errno| named(errno, "close to other users", &path);
     let stat = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
-        // Another process of ours has removed it.
+        // Another process of this user has removed it.
         Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(failed(errno).into()),
+        Err(errno) => return Err(failed(errno, &path)),
     };
     if !is_ours(&stat) || depth == DEEPEST {
         return Err(StoreError::PlantedInHome { path, owner: stat.st_uid });
@@ -105,14 +135,18 @@ fn close_entry(folder: &OwnedFd, name: &CStr, path: &Path, depth: usize) -> Resu
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let inner = openat(folder, name, flags, Mode::empty()).map_err(failed)?;
-            close(&inner, &path, depth + 1)
+            let inner = openat(folder, name, flags, Mode::empty());
+            let inner = inner.map_err(|errno| failed(errno, &path))?;
+            set_mode(&inner, &path, 0o700)?;
+            make_all_private(&inner, &path, depth + 1)
         }
+        // Its rights are also those of a file elsewhere, which another user may have linked here.
+        FileType::RegularFile if stat.st_nlink > 1 => Err(StoreError::LinkedIntoHome { path }),
         FileType::RegularFile if stat.st_mode & 0o7077 != 0 => {
             let mode = Mode::from_raw_mode(stat.st_mode & 0o700);
             match chmodat(folder.as_fd(), name, mode, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
-                Err(errno) => Err(failed(errno).into()),
+                Err(errno) => Err(failed(errno, &path)),
             }
         }
         _ => Ok(()),
