@@ -31,6 +31,9 @@ SCRIPT = """
             print(os.environ.get("EXTRA"), os.getcwd() in sys.path)
             with open(os.path.join(self._work_dir, "ran"), "a") as file:
                 file.write("x")
+            if pipe := self._config.get("meets"):
+                # Opens once the other test has opened it, too.
+                open(pipe, "rw"[self._config["n"] - 1]).close()
             if self._config.get("fails"):
                 raise ValueError("oh")
 
@@ -360,7 +363,9 @@ def test_nothing_temporary_is_left_if_all_goes_well() -> None:
 
 
 def test_an_id_that_is_there_twice_takes_two_tests() -> None:
-    done = scheduler(grid([{"n": [1, 2]}], gpu=["0", "0"])).run()
+    os.mkfifo("pipe")
+    meets = [os.path.abspath("pipe")]
+    done = scheduler(grid([{"n": [1, 2], "meets": meets}], gpu=["0", "0"])).run()
     assert "gpu1 receives task" in done.stdout, done.stdout + done.stderr
 
 
