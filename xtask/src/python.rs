@@ -49,6 +49,11 @@ impl PythonTests {
         })
     }
 
+    /// What is installed in all of the environments.
+    pub fn contents() -> String {
+        [BUILDER.as_slice(), &REQUIREMENTS].concat().join(", ")
+    }
+
     /// The environments that are not there yet, and the Pythons that make them.
     pub fn absent(&self) -> Vec<(&Venv, &Path)> {
         let (_, newest) = self.venvs.last().expect("there is a Python");

@@ -16,7 +16,7 @@ mod whole_file;
 pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, is_blocked_elsewhere, pids, variable};
 pub use leftovers::{MARK_HOME, MARK_RUN, ProcessKey, ProcessTable, RunProcesses};
 pub use lock_error::lock_error;
-pub use pidfd::{has_ended, is_alive, is_readable};
+pub use pidfd::{group_of, has_ended, is_alive, is_readable};
 pub use process_limit::explain_start;
 pub use whole_file::{
     LARGEST_SETTINGS, LARGEST_TABLE, open_regular, read_at_once, read_regular, read_to_limit,

@@ -15,6 +15,14 @@ pub fn is_alive(pid: u32) -> bool {
     }
 }
 
+/// The process group of a process; none if it is gone, or if its group was begun outside our
+/// namespace. `rustix::process::getpgid` takes the kernel's 0 for a process there.
+pub fn group_of(pid: Pid) -> Option<Pid> {
+    // SAFETY: it takes a number and gives one.
+    let group = unsafe { libc::getpgid(pid.as_raw_nonzero().get()) };
+    Pid::from_raw(group.max(0))
+}
+
 /// Whether the process of a pidfd has ended.
 pub fn has_ended(handle: impl AsFd) -> bool {
     is_readable(handle)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use packhorse_model::{OutputMode, TaskId};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, getpgid, pidfd_open};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::Supervisor;
 use crate::attempt::{LeaderOrigin, RunningAttempt};
@@ -72,7 +72,7 @@ impl Supervisor {
             return Err(error);
         }
         let origin = LeaderOrigin::Adopted {
-            leads_group: getpgid(Some(leader)) == Ok(leader),
+            leads_group: packhorse_proc::group_of(leader) == Some(leader),
             start_time: stat.start_time,
         };
         let leader = Child { pid: leader, handle: Some(handle) };

@@ -137,7 +137,7 @@ pub(crate) fn is_executing(pid: Pid) -> bool {
 pub(crate) fn signal_straggler(pid: Pid, signal: Signal) {
     // Gone already is as good as signalled.
     let _ = rustix::process::kill_process(pid, signal);
-    if rustix::process::getpgid(Some(pid)) == Ok(pid) {
+    if proc::group_of(pid) == Some(pid) {
         let _ = rustix::process::kill_process_group(pid, signal);
     }
 }
@@ -160,7 +160,7 @@ pub fn processes_of_attempt(task: TaskId, attempt: u32, home_mark: &str) -> Vec<
 
 /// All processes in a process group, each with its handle.
 pub(crate) fn find_in_group(group: Pid) -> impl Iterator<Item = (Pid, OwnedFd)> {
-    find(move |pid| rustix::process::getpgid(Some(pid)) == Ok(group))
+    find(move |pid| proc::group_of(pid) == Some(group))
 }
 
 fn find(is_wanted: impl Fn(Pid) -> bool) -> impl Iterator<Item = (Pid, OwnedFd)> {

@@ -321,7 +321,7 @@ impl Supervisor {
 
     /// The slot of the attempt that a process belongs to by its group or mark.
     pub(crate) fn attempt_of(&self, pid: Pid) -> Option<usize> {
-        if let Ok(group) = rustix::process::getpgid(Some(pid))
+        if let Some(group) = packhorse_proc::group_of(pid)
             && let Some(&slot) = self.by_leader.get(&group)
         {
             return Some(slot);

@@ -30,7 +30,13 @@ pub fn prepare(left_out: &[Part]) -> Vec<Error> {
     let (of_system, mut problems) = of_system(is_wanted);
     let python = is_wanted(Part::Python).then(PythonTests::find);
     let python = python.and_then(Result::ok);
-    announce(&of_system, &in_target(is_wanted, python.as_ref()));
+    announce("on this machine", of_system.iter().map(|each| each.what.as_str()));
+    let in_target_now = in_target(is_wanted, python.as_ref());
+    // For which Pythons is only known when there is one.
+    let later = format!("{}, PyPI's, for each Python", PythonTests::contents());
+    let later = (python_with_venv().is_none() && can_have_python(is_wanted)).then_some(&*later);
+    announce("in target/", in_target_now.iter().map(|each| each.what.as_str()).chain(later));
+    drop(in_target_now);
     for installation in of_system {
         problems.extend((installation.run)().err());
     }
@@ -46,14 +52,12 @@ pub fn prepare(left_out: &[Part]) -> Vec<Error> {
     problems
 }
 
-fn announce(of_system: &[Installation<'_>], in_target: &[Installation<'_>]) {
-    for (place, installations) in [("on this machine", of_system), ("in target/", in_target)] {
-        if !installations.is_empty() {
+fn announce<'a>(place: &str, installations: impl Iterator<Item = &'a str>) {
+    for (number, what) in installations.enumerate() {
+        if number == 0 {
             println!("to be installed {place}:");
         }
-        for installation in installations {
-            println!("  {}", installation.what);
-        }
+        println!("  {what}");
     }
 }
 
@@ -78,6 +82,12 @@ fn of_system(is_wanted: impl Fn(Part) -> bool) -> (Vec<Installation<'static>>, V
     (installations, problems)
 }
 
+/// Whether there is a Python that makes environments, or will be.
+fn can_have_python(is_wanted: impl Fn(Part) -> bool) -> bool {
+    is_wanted(Part::Python)
+        && (python_with_venv().is_some() || debian::can_install(&["python3-venv"]).is_ok())
+}
+
 /// What is made in the target folder, side by side.
 fn in_target(
     is_wanted: impl Fn(Part) -> bool,
@@ -90,9 +100,8 @@ fn in_target(
         installations.push(Installation::new(what, slurm::make_root_24_11));
     }
     if let Ok(venv) = Venv::of_tests()
-        && is_wanted(Part::Python)
         && !venv.is_complete()
-        && (python_with_venv().is_some() || debian::can_install(&["python3-venv"]).is_ok())
+        && can_have_python(is_wanted)
     {
         let what = format!("{}, PyPI's", venv.contents());
         let run = || venv.ready(python_with_venv).map(drop);

@@ -5,6 +5,7 @@ mod inside;
 mod news;
 mod turns;
 
+use packhorse_test_parts::needs;
 use rustix::process::Signal;
 
 use crate::machine::{Machine, holding, taking};
@@ -303,4 +304,24 @@ fn a_lease_that_is_removed_comes_back_while_its_run_lives() {
     gate.pass(1);
     assert_eq!(first.finish().code, 0);
     assert_eq!(second.finish().code, 0);
+}
+
+#[test]
+fn runs_in_a_namespace_know_of_each_other_although_their_group_is_outside() {
+    needs!(Root);
+    let world = World::new();
+    let (_there, gate) = (world.gate("there"), world.gate("gate"));
+    // What begins a pid namespace and stays in the group of its starter has the group 0 there.
+    let packhorse = env!("CARGO_BIN_EXE_packhorse");
+    let script = format!(
+        "{packhorse} run --gpus 0 -- sh -c 'echo > there; read x < gate' & \
+         read x < there; {packhorse} run --gpus 0 -- true && wait"
+    );
+    let words = ["--pid", "--fork", "--mount-proc", "sh", "-c", &script];
+    let mut both = Running::start(world.program("unshare", words));
+    both.wait_for("2.1 waits");
+    gate.pass(1);
+    let done = both.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("2.1 succeeded"), "{done:?}");
 }
