@@ -207,7 +207,7 @@ fn memory_that_stays_is_told_with_whoever_is_still_on_the_gpu() {
     machine.state.process(&FakeDevice::new(0).uuid, &there);
     machine.state.linger(0);
     let (first, second) = (holding("9G", "first"), holding("2G", "second"));
-    let text = format!("#packhorse vram=8G\n{first}\n#packhorse vram=1G\n{second}\n");
+    let text = format!("#packhorse vram=9G\n{first}\n#packhorse vram=1G\n{second}\n");
     machine.world.write("tasks", text);
     let mut running = machine.start(&["run", "tasks"]);
     running.wait_for("1.2 started");
